@@ -1,0 +1,448 @@
+-- Countersign, migration 2: runs. Events, the computed status, start, claim, hold, release, finish.
+--
+-- Each protocol step is one function, so that it is one round trip and one transaction: it names the tenant,
+-- locks the run row first (lock order: run, approvals by id, actions by id, outbox), and only then compares
+-- epochs, states and times, by clock_timestamp(). A fence is that locked row.
+
+-- Names the tenant for the rest of the transaction.
+create function as_tenant(p_tenant text) returns void
+language sql set search_path = countersign, pg_temp
+as $$ select set_config('countersign.tenant', p_tenant, true) $$;
+
+-- Appends to a run's event chain. The caller holds the run's lock, which makes n gapless and the chain one line.
+create function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  head record;
+  at_time timestamptz := clock_timestamp();
+begin
+  select n, digest into head from events where tenant = p_tenant and run_id = p_run order by n desc limit 1;
+  insert into events (tenant, run_id, n, kind, data, at, previous, digest)
+  values (p_tenant, p_run, coalesce(head.n, 0) + 1, p_kind, p_data, at_time, coalesce(head.digest, '\x'),
+    event_digest(coalesce(head.digest, '\x'), p_tenant, p_run, coalesce(head.n, 0) + 1, p_kind, p_data, at_time));
+end
+$$;
+
+-- What an event's digest covers; an auditor recomputes it.
+create function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, p_kind text, p_data jsonb, p_at timestamptz)
+returns bytea language sql immutable set search_path = countersign, pg_temp
+as $$
+  select sha256(p_previous || convert_to(
+    jsonb_build_array(p_tenant, p_run, p_n, p_kind, p_data, (extract(epoch from p_at) * 1000000)::bigint)::text, 'UTF8'))
+$$;
+
+-- Can a live resume worker carry this run from its current checkpoint?
+create function can_be_carried(r runs) returns boolean
+language sql stable set search_path = countersign, pg_temp
+as $$
+  select exists (
+    select 1 from workers w
+    where w.kind = 'resume' and w.stopped_at is null and w.alive_until > clock_timestamp()
+      and r.workflow || '@' || r.version = any (w.workflows)
+      and r.state_schema = any (w.state_schemas)
+      and r.manifest <@ w.tools)
+$$;
+
+-- May an attempt whose outcome is open be sent again under the same key? Only an idempotent tool's, inside the
+-- provider's key lifetime, the approval's execution window and the attempt budget.
+create function may_repeat(a actions) returns boolean
+language sql stable set search_path = countersign, pg_temp
+as $$
+  select a.recovery = 'idempotent'
+    and a.attempt < a.attempt_budget
+    and clock_timestamp() >= a.reconcile_after
+    and (a.key_lifetime_ms is null
+      or clock_timestamp() + a.call_timeout_ms * interval '1 millisecond'
+         < a.first_dispatched_at + a.key_lifetime_ms * interval '1 millisecond')
+    and (not a.gated or exists (
+      select 1 from approvals p
+      where p.tenant = a.tenant and p.action_id = a.id and p.state = 'consumed' and clock_timestamp() < p.execute_before))
+$$;
+
+-- Closes what must not happen any more once a run has ended. Evidence about open attempts still lands later.
+create function close_run(p_tenant text, p_run uuid, p_reason text) returns void
+language plpgsql set search_path = countersign, pg_temp
+as $$
+begin
+  update approvals set state = 'invalidated'
+  where tenant = p_tenant and run_id = p_run and state in ('pending', 'approved');
+  update actions set state = 'not_executed', reason = p_reason, settled_at = clock_timestamp()
+  where tenant = p_tenant and run_id = p_run and state = 'prepared';
+end
+$$;
+
+-- THE computed status. The caller holds the run's lock. p_release: the caller owned the running run and lets go.
+-- Never leaves quarantined, dead_lettered or an ended status; never touches a run that a live worker holds.
+-- Returns the status after.
+create function settle_run_status(p_tenant text, p_run uuid, p_release boolean, p_delay_ms bigint default 0, p_reason text default null)
+returns text language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+  wanted text;
+  why text := p_reason;
+begin
+  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
+  if r.status in ('completed', 'failed', 'cancelled', 'superseded', 'quarantined', 'dead_lettered')
+     or (r.status = 'running' and not p_release) then
+    return r.status;
+  end if;
+
+  if r.cancel_requested_at is not null and not exists (
+       select 1 from actions a where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')) then
+    wanted := 'cancelled';
+  elsif exists (
+       select 1 from actions a where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')
+         and (r.cancel_requested_at is not null or not may_repeat(a))) then
+    wanted := 'awaiting_reconciliation';
+    why := coalesce(p_reason, 'OUTCOME_UNKNOWN');
+  elsif exists (
+       select 1 from actions a join actions first on first.tenant = a.tenant and first.id = a.held_by
+       where a.tenant = p_tenant and a.run_id = p_run and a.state = 'prepared' and first.state in ('dispatched', 'outcome_unknown')) then
+    wanted := 'awaiting_reconciliation';
+    why := 'SAME_OPERATION_UNRESOLVED';
+  elsif exists (select 1 from approvals p where p.tenant = p_tenant and p.run_id = p_run and p.state = 'pending') then
+    wanted := 'awaiting_approval';
+  elsif not can_be_carried(r) then
+    wanted := 'parked';
+    why := 'NO_CAPABLE_WORKER';
+  else
+    wanted := 'ready';
+  end if;
+
+  if wanted = r.status then
+    update runs set looked_at = clock_timestamp() where tenant = p_tenant and id = p_run;
+    return r.status;
+  end if;
+
+  if wanted = 'cancelled' then
+    perform close_run(p_tenant, p_run, 'cancelled');
+  end if;
+  update runs set
+    status = wanted, reason = why, holder = null, held_until = null,
+    wake = wake + (wanted = 'ready')::integer,
+    ended_at = case when wanted = 'cancelled' then clock_timestamp() end,
+    changed_at = clock_timestamp(), looked_at = clock_timestamp()
+  where tenant = p_tenant and id = p_run;
+  perform append_event(p_tenant, p_run, 'run_' || wanted,
+    jsonb_strip_nulls(jsonb_build_object('from', r.status, 'reason', why)));
+  if wanted = 'ready' then
+    insert into outbox (tenant, run_id, wake, available_at)
+    values (p_tenant, p_run, r.wake + 1, clock_timestamp() + p_delay_ms * interval '1 millisecond');
+  end if;
+  return wanted;
+end
+$$;
+
+-- Start. Definer, so that a caller's own transaction needs EXECUTE on this alone; the policies still hold.
+-- outcome: started | existing (same key, same input) | conflict (same key, other input) | unknown_workflow.
+create function start_run(
+  p_tenant text, p_run uuid, p_workflow text, p_version text, p_client_key text, p_input_digest text,
+  p_sealed_input bytea, p_requested_by text, out outcome text, out run_id uuid, out known text[])
+language plpgsql security definer set search_path = countersign, pg_temp
+as $$
+declare
+  existing runs;
+  chosen text := p_version;
+begin
+  perform as_tenant(p_tenant);
+  if chosen is null then
+    select w.version into chosen from workflows w where w.name = p_workflow order by w.announced_at desc limit 1;
+  end if;
+  if p_client_key is not null then
+    select * into existing from runs r where r.tenant = p_tenant and r.client_key = p_client_key;
+  end if;
+  if existing.id is null and not exists (select 1 from workflows w where w.name = p_workflow and w.version = chosen) then
+    outcome := 'unknown_workflow';
+    select coalesce(array_agg(w.name || '@' || w.version order by w.name, w.version), '{}') into known from workflows w;
+    return;
+  end if;
+  if existing.id is null then
+    insert into tenants (id) values (p_tenant) on conflict do nothing;
+    insert into runs (tenant, id, workflow, version, status, state_schema, client_key, input_digest, requested_by)
+    values (p_tenant, p_run, p_workflow, chosen, 'parked', 'input/1', p_client_key, p_input_digest, p_requested_by)
+    on conflict (tenant, client_key) do nothing;
+    if found then
+      insert into checkpoints (tenant, run_id, number, sealed, state_schema, epoch)
+      values (p_tenant, p_run, 0, p_sealed_input, 'input/1', 0);
+      perform append_event(p_tenant, p_run, 'run_started',
+        jsonb_build_object('workflow', p_workflow, 'version', chosen, 'by', p_requested_by));
+      perform settle_run_status(p_tenant, p_run, false);
+      outcome := 'started';
+      run_id := p_run;
+      return;
+    end if;
+    select * into existing from runs r where r.tenant = p_tenant and r.client_key = p_client_key;
+  end if;
+  run_id := existing.id;
+  outcome := case
+    when existing.input_digest = p_input_digest and existing.workflow = p_workflow
+     and (p_version is null or existing.version = p_version) then 'existing' else 'conflict' end;
+end
+$$;
+
+-- Claim. outcome: claimed | stale (older wake, or nothing to do: acknowledge) | held (wait_ms: delay the job)
+--   | cannot_carry (left untouched, no attempt spent) | dead_lettered (budget spent by this very claim) | unknown.
+-- The loaded run travels with the claim: one round trip.
+create function claim_run(
+  p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean,
+  p_workflows text[], p_state_schemas text[], p_tools text[],
+  out outcome text, out wait_ms integer, out run jsonb, out sealed bytea, out actions jsonb, out calls jsonb)
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+  expired boolean;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
+  if not found then
+    outcome := 'unknown';
+    return;
+  end if;
+  expired := r.status = 'running' and r.held_until < clock_timestamp();
+  if p_wake < r.wake or r.status not in ('ready', 'running') then
+    outcome := 'stale';
+    run := jsonb_build_object('status', r.status, 'wake', r.wake);
+    return;
+  end if;
+  if r.status = 'running' and (not expired or p_lease_busy) then
+    outcome := 'held';
+    wait_ms := greatest(50, ceil(extract(epoch from r.held_until - clock_timestamp()) * 1000)::integer);
+    return;
+  end if;
+  if not (r.workflow || '@' || r.version = any (p_workflows) and r.state_schema = any (p_state_schemas) and r.manifest <@ p_tools) then
+    outcome := 'cannot_carry';
+    if not expired and not can_be_carried(r) then
+      perform settle_parked(p_tenant, p_run, 'NO_CAPABLE_WORKER');
+    end if;
+    return;
+  end if;
+  if r.attempts_in_round >= p_max_attempts then
+    perform dead_letter_run(p_tenant, p_run, case when expired then 'stalled' else 'transient_exhausted' end,
+      coalesce(r.reason, 'ATTEMPTS_SPENT'));
+    outcome := 'dead_lettered';
+    return;
+  end if;
+
+  update runs t set status = 'running', epoch = t.epoch + 1, holder = p_worker, attempts_in_round = t.attempts_in_round + 1,
+    held_until = clock_timestamp() + p_ttl_ms * interval '1 millisecond', changed_at = clock_timestamp()
+  where t.tenant = p_tenant and t.id = p_run;
+  perform append_event(p_tenant, p_run, 'run_claimed', jsonb_build_object('epoch', r.epoch + 1, 'worker', p_worker,
+    'attempt', r.attempts_in_round + 1, 'segment', r.segment, 'taken_over', expired));
+
+  outcome := 'claimed';
+  run := jsonb_build_object('workflow', r.workflow, 'version', r.version, 'segment', r.segment, 'epoch', r.epoch + 1,
+    'state_schema', r.state_schema, 'attempt', r.attempts_in_round + 1, 'usage', r.usage,
+    'created_at_ms', floor(extract(epoch from r.created_at) * 1000));
+  select c.sealed into sealed from checkpoints c where c.tenant = p_tenant and c.run_id = p_run and c.number = r.segment;
+  select jsonb_agg(jsonb_build_object(
+      'id', a.id, 'segment', a.segment, 'path', a.path, 'call_id', a.call_id, 'tool', a.tool, 'tool_version', a.tool_version,
+      'gated', a.gated, 'recovery', a.recovery, 'state', a.state, 'reason', a.reason, 'attempt', a.attempt,
+      'proposed_digest', a.proposed_digest, 'effective_digest', a.effective_digest,
+      'sealed_arguments', encode(a.sealed_arguments, 'base64'),
+      'approval_id', p.id, 'approval_state', p.state, 'checkpoint', p.checkpoint,
+      'sealed_words', encode(p.sealed_words, 'base64')) order by a.id)
+    into actions
+  from actions a
+  left join lateral (select * from approvals q where q.tenant = a.tenant and q.action_id = a.id order by q.created_at desc limit 1) p on true
+  where a.tenant = p_tenant and a.run_id = p_run and a.segment >= r.segment - 1;
+  select jsonb_agg(jsonb_build_object('path', m.path, 'n', m.n, 'request_digest', m.request_digest, 'sealed', encode(m.sealed, 'base64'))
+      order by m.path, m.n)
+    into calls
+  from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment;
+end
+$$;
+
+-- Parks a run that nobody alive can carry, or that its worker found it could not. The caller holds the lock.
+create function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void
+language plpgsql set search_path = countersign, pg_temp
+as $$
+begin
+  update runs set status = 'parked', reason = p_reason, holder = null, held_until = null,
+    changed_at = clock_timestamp(), looked_at = clock_timestamp()
+  where tenant = p_tenant and id = p_run;
+  perform append_event(p_tenant, p_run, 'run_parked', jsonb_build_object('reason', p_reason));
+end
+$$;
+
+-- Gives a run's work up. Only a named operator takes it out again. The caller holds the lock.
+create function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  update runs set status = 'dead_lettered', reason = p_code, holder = null, held_until = null, changed_at = clock_timestamp()
+  where tenant = p_tenant and id = p_run returning * into r;
+  insert into dead_letters (tenant, run_id, round, class, code) values (p_tenant, p_run, r.round, p_class, p_code)
+  on conflict (tenant, run_id, round) do nothing;
+  perform append_event(p_tenant, p_run, 'run_dead_lettered', jsonb_build_object('class', p_class, 'code', p_code, 'round', r.round));
+end
+$$;
+
+-- One batched heartbeat: renews every hold of a worker that is still its own, across tenants, and keeps the worker
+-- alive. Returns the runs still held; what is missing has been lost.
+create function renew_holds(p_worker uuid, p_ttl_ms integer, p_alive_ms integer, p_tenants text[], p_runs uuid[], p_epochs integer[])
+returns table (tenant text, run_id uuid)
+language plpgsql security definer set search_path = countersign, pg_temp
+as $$
+begin
+  update workers w set alive_until = clock_timestamp() + p_alive_ms * interval '1 millisecond' where w.id = p_worker;
+  return query
+    with mine as materialized (
+      select r.tenant, r.id from unnest(p_tenants, p_runs, p_epochs) as held (tenant, id, epoch)
+      join runs r on r.tenant = held.tenant and r.id = held.id
+      where r.epoch = held.epoch and r.status = 'running' and r.holder = p_worker
+      order by r.tenant, r.id for no key update of r)
+    update runs r set held_until = clock_timestamp() + p_ttl_ms * interval '1 millisecond'
+    from mine where r.tenant = mine.tenant and r.id = mine.id
+      and r.status = 'running' and r.holder = p_worker
+    returning r.tenant, r.id;
+end
+$$;
+
+-- Release: the worker lets a running run go without finishing it. p_class null: the status is computed, after
+-- p_delay_ms if it is ready (a suspend, a drain: the attempt is not spent when p_refund). Otherwise the attempt
+-- counts, and the run is dead-lettered with that class once the budget is spent. Returns null: fenced.
+create function release_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text, p_delay_ms bigint, p_class text,
+  p_max_attempts integer, p_refund boolean)
+returns text language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
+  if r.epoch is distinct from p_epoch or r.status <> 'running' then
+    return null;
+  end if;
+  if p_refund then
+    update runs set attempts_in_round = greatest(attempts_in_round - 1, 0) where tenant = p_tenant and id = p_run;
+  elsif p_class is not null and (r.attempts_in_round >= p_max_attempts or p_class in ('permanent', 'diverged', 'incompatible')) then
+    perform dead_letter_run(p_tenant, p_run, p_class, p_reason);
+    return 'dead_lettered';
+  end if;
+  return settle_run_status(p_tenant, p_run, true, p_delay_ms, p_reason);
+end
+$$;
+
+-- The worker found that it cannot carry this run after all (key missing, tool not guarded): no attempt spent.
+create function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text)
+returns text language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
+  if r.epoch is distinct from p_epoch or r.status <> 'running' then
+    return null;
+  end if;
+  update runs set attempts_in_round = greatest(attempts_in_round - 1, 0) where tenant = p_tenant and id = p_run;
+  perform settle_parked(p_tenant, p_run, p_reason);
+  return 'parked';
+end
+$$;
+
+-- Damaged: hands off until a named operator looks. Open decisions on it are void.
+create function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text)
+returns text language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
+  if r.epoch is distinct from p_epoch or r.status <> 'running' then
+    return null;
+  end if;
+  perform settle_quarantined(p_tenant, p_run, p_reason, null);
+  return 'quarantined';
+end
+$$;
+
+create function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void
+language plpgsql set search_path = countersign, pg_temp
+as $$
+begin
+  update approvals set state = 'invalidated' where tenant = p_tenant and run_id = p_run and state in ('pending', 'approved');
+  update runs set status = 'quarantined', reason = p_reason, holder = null, held_until = null, changed_at = clock_timestamp()
+  where tenant = p_tenant and id = p_run;
+  perform append_event(p_tenant, p_run, 'security_alert', jsonb_strip_nulls(jsonb_build_object('code', p_reason, 'action', p_action)));
+  perform append_event(p_tenant, p_run, 'run_quarantined', jsonb_build_object('reason', p_reason));
+end
+$$;
+
+-- Stores model responses. Fenced by the caller's lock.
+create function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_epoch integer, p_calls jsonb) returns void
+language plpgsql set search_path = countersign, pg_temp
+as $$
+begin
+  insert into model_calls (tenant, run_id, segment, path, n, request_digest, sealed, usage, epoch)
+  select p_tenant, p_run, p_segment, c.path, c.n, c.request_digest, decode(c.sealed, 'base64'), c.usage, r.epoch
+  from jsonb_to_recordset(p_calls) as c (path text, n integer, request_digest text, sealed text, usage jsonb)
+  join (select t.epoch from runs t where t.tenant = p_tenant and t.id = p_run and t.epoch = p_epoch for no key update) r on true;
+end
+$$;
+
+-- Finish. Final output (completed) or a final failure (failed), with the last responses that asked for nothing.
+-- Returns false: fenced.
+create function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text,
+  p_usage jsonb, p_calls jsonb)
+returns boolean language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
+  if r.epoch is distinct from p_epoch or r.status <> 'running' then
+    return false;
+  end if;
+  if p_calls is not null then
+    perform store_model_calls(p_tenant, p_run, r.segment, p_epoch, p_calls);
+  end if;
+  perform close_run(p_tenant, p_run, 'run_ended');
+  update runs set status = p_status, reason = p_reason, sealed_output = p_sealed_output, usage = p_usage,
+    holder = null, held_until = null, attempts_in_round = 0, ended_at = clock_timestamp(), changed_at = clock_timestamp()
+  where tenant = p_tenant and id = p_run;
+  perform append_event(p_tenant, p_run, 'run_' || p_status,
+    jsonb_strip_nulls(jsonb_build_object('epoch', p_epoch, 'reason', p_reason)));
+  return true;
+end
+$$;
+
+-- Cancel: a flag that intend obeys; final when the last open attempt is settled. Returns what is in flight.
+-- outcome: cancelled | cancelling | ended (already) | not_found.
+create function cancel_run(p_tenant text, p_run uuid, p_subject text, out outcome text, out status text, out in_flight uuid[])
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
+  if not found then
+    outcome := 'not_found';
+    return;
+  end if;
+  status := r.status;
+  if r.status in ('completed', 'failed', 'cancelled', 'superseded') then
+    outcome := 'ended';
+    return;
+  end if;
+  if r.cancel_requested_at is null then
+    update runs t set cancel_requested_at = clock_timestamp() where t.tenant = p_tenant and t.id = p_run;
+    perform append_event(p_tenant, p_run, 'run_cancel_requested', jsonb_build_object('by', p_subject));
+  end if;
+  if r.status in ('quarantined', 'dead_lettered') then
+    update runs t set status = 'parked' where t.tenant = p_tenant and t.id = p_run;
+  end if;
+  status := settle_run_status(p_tenant, p_run, false);
+  outcome := case when status = 'cancelled' then 'cancelled' else 'cancelling' end;
+  select coalesce(array_agg(a.id order by a.id), '{}') into in_flight from actions a
+  where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown');
+end
+$$;

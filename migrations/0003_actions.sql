@@ -1,0 +1,255 @@
+-- Countersign, migration 3: actions. Mint (with the journal), intend, settle, reconcile.
+
+-- Journal: one model response and the actions it asks for, in one statement, before the runner acts on either.
+-- The action id, minted here, is the operation key for ever. outcome: stored | exists (a double won) | fenced.
+create function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb)
+returns text language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
+  if r.epoch is distinct from p_epoch or r.status <> 'running' then
+    return 'fenced';
+  end if;
+  if exists (select 1 from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment
+             and m.path = p_call ->> 'path' and m.n = (p_call ->> 'n')::integer) then
+    return 'exists';
+  end if;
+  perform store_model_calls(p_tenant, p_run, r.segment, p_epoch, jsonb_build_array(p_call));
+  insert into actions (tenant, id, run_id, segment, path, call_id, tool, tool_version, gated, recovery, state, reason,
+    attempt_budget, proposed_digest, effective_digest, operation_digest, sealed_arguments,
+    send_within_ms, call_timeout_ms, settles_within_ms, key_lifetime_ms, reissue, settled_at)
+  select p_tenant, a.id, p_run, r.segment, p_call ->> 'path', a.call_id, a.tool, a.tool_version, a.gated, a.recovery,
+    case when a.refused is null then 'prepared' else 'not_executed' end, a.refused,
+    a.attempt_budget, a.proposed_digest, a.effective_digest, a.operation_digest, decode(a.sealed_arguments, 'base64'),
+    a.send_within_ms, a.call_timeout_ms, a.settles_within_ms, a.key_lifetime_ms, a.reissue,
+    case when a.refused is null then null else clock_timestamp() end
+  from jsonb_to_recordset(p_actions) as a (id uuid, call_id text, tool text, tool_version text, gated boolean, recovery text,
+    refused text, attempt_budget integer, proposed_digest text, effective_digest text, operation_digest text,
+    sealed_arguments text, send_within_ms integer, call_timeout_ms integer, settles_within_ms integer,
+    key_lifetime_ms bigint, reissue text);
+  perform append_event(p_tenant, p_run, 'action_prepared', jsonb_build_object('action', a ->> 'id', 'tool', a ->> 'tool',
+      'gated', (a ->> 'gated')::boolean, 'refused', a ->> 'refused'))
+    from jsonb_array_elements(p_actions) as a;
+  update runs set attempts_in_round = 0 where tenant = p_tenant and id = p_run and attempts_in_round > 1;
+  return 'stored';
+end
+$$;
+
+-- Fingerprint: what a decision binds to, from the rows as they stand. Kept at the request, shown with it,
+-- compared at the decision and again at intend.
+create function fingerprint_of(a actions, p approvals) returns text
+language sql immutable set search_path = countersign, pg_temp
+as $$
+  select encode(sha256(convert_to(jsonb_build_array(a.tenant, a.run_id, a.id, a.tool, a.tool_version, a.effective_digest,
+    p.policy, p.policy_version, p.quorum, (extract(epoch from p.decide_before) * 1000000)::bigint, p.execute_within_ms)::text, 'UTF8')), 'hex')
+$$;
+
+-- Closes a prepared action that was never sent.
+create function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void
+language plpgsql set search_path = countersign, pg_temp
+as $$
+begin
+  update actions set state = 'not_executed', reason = p_reason, settled_at = clock_timestamp()
+  where tenant = p_tenant and id = p_action and state = 'prepared';
+  if found then
+    perform append_event(p_tenant, p_run, 'action_not_executed', jsonb_build_object('action', p_action, 'reason', p_reason));
+  end if;
+end
+$$;
+
+-- Intend: the last gate before the world. One statement of the worker, fenced, under the locks run, approval, action.
+-- outcome: dispatched (call now, this attempt) | receipt (settled before: answer from the ledger)
+--   | refused (not executed, with the reason) | held (in flight or unknown here or elsewhere: suspend)
+--   | digest_mismatch (quarantined) | fenced.
+create function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text,
+  p_proposed_digest text, p_effective_digest text,
+  out outcome text, out state text, out reason text, out attempt integer, out sealed_result bytea)
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+  a actions;
+  p approvals;
+  other uuid;
+  at_time timestamptz;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
+  if r.epoch is distinct from p_epoch or r.status <> 'running' then
+    outcome := 'fenced';
+    return;
+  end if;
+  select * into p from approvals t where t.tenant = p_tenant and t.action_id = p_action
+    order by t.created_at desc limit 1 for no key update;
+  select * into a from actions t where t.tenant = p_tenant and t.id = p_action and t.run_id = p_run for no key update;
+
+  -- Before anything else, also before a stored receipt: is this the call that was reviewed? (I2)
+  if a.id is null or a.tool is distinct from p_tool or a.proposed_digest is distinct from p_proposed_digest
+     or (a.effective_digest is not null and a.effective_digest is distinct from p_effective_digest)
+     or (a.gated and p.state in ('approved', 'consumed') and p.fingerprint is distinct from fingerprint_of(a, p)) then
+    perform settle_quarantined(p_tenant, p_run, 'DIGEST_MISMATCH', p_action);
+    outcome := 'digest_mismatch';
+    return;
+  end if;
+
+  state := a.state;
+  reason := a.reason;
+  if a.state in ('succeeded', 'failed', 'abandoned') then
+    outcome := 'receipt';
+    sealed_result := a.sealed_result;
+    attempt := a.attempt;
+    return;
+  elsif a.state = 'not_executed' then
+    outcome := 'refused';
+    return;
+  end if;
+
+  at_time := clock_timestamp();
+  if a.state in ('dispatched', 'outcome_unknown') then
+    if r.cancel_requested_at is not null or not may_repeat(a) then
+      outcome := 'held';
+      return;
+    end if;
+  else
+    if r.cancel_requested_at is not null then
+      perform close_action(p_tenant, p_run, p_action, 'cancelled');
+      outcome := 'refused';
+      reason := 'cancelled';
+      return;
+    end if;
+    if a.gated then
+      if p.state = 'approved' and at_time >= p.execute_before then
+        update approvals t set state = 'expired' where t.tenant = p_tenant and t.id = p.id;
+        perform append_event(p_tenant, p_run, 'approval_expired', jsonb_build_object('approval', p.id, 'action', p_action));
+        p.state := 'expired';
+      end if;
+      if p.state is distinct from 'approved' then
+        if a.attempt = 0 or p.state in ('rejected', 'expired', 'revoked', 'invalidated', 'superseded') then
+          perform close_action(p_tenant, p_run, p_action, coalesce(p.state, 'undecided'));
+        end if;
+        outcome := 'refused';
+        reason := coalesce(p.state, 'undecided');
+        return;
+      end if;
+    end if;
+    select o.id into other from actions o
+    where o.tenant = p_tenant and o.operation_digest = a.operation_digest and o.id <> a.id
+      and o.state in ('dispatched', 'outcome_unknown') limit 1;
+    if other is not null then
+      update actions t set held_by = other where t.tenant = p_tenant and t.id = p_action;
+      perform append_event(p_tenant, p_run, 'action_held', jsonb_build_object('action', p_action, 'by', other));
+      outcome := 'held';
+      return;
+    end if;
+    if a.gated then
+      update approvals t set state = 'consumed' where t.tenant = p_tenant and t.id = p.id;
+    end if;
+  end if;
+
+  update actions t set state = 'dispatched', attempt = t.attempt + 1, held_by = null,
+    first_dispatched_at = coalesce(t.first_dispatched_at, at_time), dispatched_at = at_time,
+    deadline_at = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond',
+    absent_after = at_time + (t.send_within_ms + t.call_timeout_ms + coalesce(t.settles_within_ms, 0)) * interval '1 millisecond',
+    reconcile_after = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond'
+  where t.tenant = p_tenant and t.id = p_action returning t.attempt into attempt;
+  perform append_event(p_tenant, p_run, 'action_dispatched', jsonb_strip_nulls(jsonb_build_object(
+    'action', p_action, 'attempt', attempt, 'approval', p.id, 'epoch', p_epoch)));
+  outcome := 'dispatched';
+  state := 'dispatched';
+end
+$$;
+
+-- Settle: what is known about one attempt. Compare-and-set on (action, attempt, open state), never fenced: evidence
+-- is kept from whoever holds it. p_outcome: succeeded | failed | never_sent | unknown | absent | different | cannot_say
+-- | abandoned. A worker settling unknown suspends its run in this same transaction (p_epoch; null for others).
+-- outcome: settled | kept (stored as evidence, nothing moved) | contradiction | not_found.
+create function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text,
+  p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint,
+  p_asked_at timestamptz, out outcome text, out run_status text)
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+  a actions;
+  current boolean;
+  open boolean;
+  next_state text;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
+  perform 1 from approvals t where t.tenant = p_tenant and t.action_id = p_action order by t.id for no key update;
+  select * into a from actions t where t.tenant = p_tenant and t.id = p_action and t.run_id = p_run for no key update;
+  if a.id is null then
+    outcome := 'not_found';
+    return;
+  end if;
+  run_status := r.status;
+  insert into receipts (tenant, id, action_id, run_id, attempt, source, outcome, sealed)
+  values (p_tenant, p_receipt, p_action, p_run, p_attempt, p_source, p_outcome, p_sealed_receipt)
+  on conflict (tenant, id) do nothing;
+  if not found then
+    outcome := 'kept';
+    return;
+  end if;
+
+  open := a.state in ('dispatched', 'outcome_unknown');
+  current := a.attempt = p_attempt;
+  next_state := case
+    -- Any attempt's proof is the proof of an idempotent key: one key, one effect.
+    when p_outcome = 'succeeded' and (current or a.recovery = 'idempotent') and (open or a.state = 'prepared') then 'succeeded'
+    when p_outcome = 'failed' and current and open then 'failed'
+    when p_outcome = 'abandoned' and current and a.state = 'outcome_unknown' then 'abandoned'
+    when p_outcome = 'never_sent' and current and a.state = 'dispatched' then 'prepared'
+    when p_outcome = 'absent' and current and open and p_asked_at > a.absent_after and a.reissue = 'automatic' then 'prepared'
+    when p_outcome = 'unknown' and current and a.state = 'dispatched' then 'outcome_unknown'
+  end;
+
+  if next_state is null then
+    -- Proof of an effect that the ledger believes did not happen, or happened in another attempt, is never silent.
+    if p_outcome = 'succeeded' and (a.state in ('failed', 'not_executed', 'abandoned') or not current) then
+      perform append_event(p_tenant, p_run, 'contradiction', jsonb_build_object('code', 'CONTRADICTION',
+        'action', p_action, 'attempt', p_attempt, 'state', a.state, 'current_attempt', a.attempt, 'source', p_source));
+      outcome := 'contradiction';
+      return;
+    end if;
+    if open and p_outcome in ('absent', 'different', 'cannot_say') then
+      update actions t set state = 'outcome_unknown', reconcile_tries = t.reconcile_tries + 1,
+        reconcile_after = clock_timestamp() + coalesce(p_backoff_ms, 0) * interval '1 millisecond'
+      where t.tenant = p_tenant and t.id = p_action;
+      perform append_event(p_tenant, p_run, 'action_asked', jsonb_build_object('action', p_action, 'attempt', p_attempt, 'answer', p_outcome));
+      run_status := settle_run_status(p_tenant, p_run, false);
+    end if;
+    outcome := 'kept';
+    return;
+  end if;
+
+  update actions t set state = next_state, reason = p_reason,
+    sealed_result = coalesce(p_sealed_result, t.sealed_result),
+    settled_at = case when next_state in ('succeeded', 'failed', 'abandoned') then clock_timestamp() end,
+    reconcile_after = case when next_state = 'outcome_unknown'
+      then clock_timestamp() + coalesce(p_backoff_ms, 0) * interval '1 millisecond' end
+  where t.tenant = p_tenant and t.id = p_action;
+  if next_state = 'prepared' then
+    -- Proven not executed: the authority is handed back, and can expire or be revoked like any other.
+    update approvals t set state = 'approved' where t.tenant = p_tenant and t.action_id = p_action and t.state = 'consumed';
+  elsif next_state = 'succeeded' then
+    update approvals t set state = 'consumed' where t.tenant = p_tenant and t.action_id = p_action and t.state = 'approved';
+  end if;
+  perform append_event(p_tenant, p_run, case when next_state = 'prepared' then 'action_proven_not_executed' else 'action_' || next_state end,
+    jsonb_strip_nulls(jsonb_build_object('action', p_action, 'attempt', p_attempt, 'source', p_source, 'receipt', p_receipt, 'reason', p_reason)));
+  if a.state = 'prepared' and next_state = 'succeeded' and p_source <> 'transaction' then
+    perform append_event(p_tenant, p_run, 'contradiction', jsonb_build_object('code', 'CONTRADICTION',
+      'action', p_action, 'attempt', p_attempt, 'state', a.state, 'source', p_source));
+  end if;
+  if next_state in ('succeeded', 'failed') and r.status = 'running' and r.attempts_in_round > 1 then
+    update runs t set attempts_in_round = 0 where t.tenant = p_tenant and t.id = p_run;
+  end if;
+  -- A worker that cannot prove its outcome suspends in this transaction; everybody else lets the status be computed.
+  run_status := settle_run_status(p_tenant, p_run,
+    next_state in ('outcome_unknown', 'prepared') and r.epoch = p_epoch, coalesce(p_backoff_ms, 0));
+  outcome := 'settled';
+end
+$$;

@@ -1,0 +1,341 @@
+import { randomUUID } from 'node:crypto';
+import type { CallRequest } from '../agents-sdk/index.ts';
+import { CountersignError } from '../errors.ts';
+import type { Log } from '../log.ts';
+import type { Database } from '../postgres/index.ts';
+import { inTransaction, type Queryable } from '../postgres/index.ts';
+import type { KeyRing } from '../seal/index.ts';
+import { prepareArguments } from './arguments.ts';
+import type { ActionCall, ActionDefinition } from './define.ts';
+import {
+  type Intent,
+  intendAction,
+  type LedgerAction,
+  refusalText,
+  type SettleOutcome,
+  settleAction,
+} from './ledger.ts';
+import { NeverSent, ProviderRefused } from './outcome.ts';
+import { Suspended } from './suspended.ts';
+
+/** What the ledger needs to know about the segment an action belongs to. */
+export type ActionEnvironment = {
+  db: Database;
+  keys: KeyRing;
+  log: Log;
+  tenant: string;
+  runId: string;
+  epoch: number;
+  /** What the workflow's `provide` returned, handed to `execute`. */
+  context: unknown;
+};
+
+/** Longest result text that is stored and told to the model, in characters. */
+const MAX_RESULT = 1_000_000;
+
+/**
+ * Carries one call through the ledger and returns what the model is told.
+ *
+ *   digest ─▶ intend ─▶ call (own deadline, inside the send window) ─▶ settle
+ *
+ * @throws Suspended when the outcome cannot be told now, or this worker is no longer the owner.
+ * @throws DIGEST_MISMATCH when the call is not the one that was reviewed; the run is quarantined by then.
+ */
+export async function performAction(
+  env: ActionEnvironment,
+  definition: ActionDefinition,
+  action: LedgerAction,
+  call: CallRequest,
+): Promise<string> {
+  if (action.state === 'not_executed' && action.effectiveDigest === null) {
+    return refusalText(action.reason);
+  }
+  if (call.aborted) {
+    throw new Suspended('HELD', false);
+  }
+  const prepared = prepareArguments(definition, env.tenant, call.argumentsText);
+  // The send window opens before the ledger is asked: a process frozen from here on must not send late.
+  const started = clocks();
+  const ask = {
+    tenant: env.tenant,
+    runId: env.runId,
+    epoch: env.epoch,
+    actionId: action.id,
+    tool: definition.name,
+    proposedDigest: prepared.proposedDigest,
+    effectiveDigest: prepared.ok ? prepared.effectiveDigest : '',
+  };
+  if (definition.recovery.kind === 'transactional') {
+    return performInTransaction(env, definition, action, ask);
+  }
+  const intent = await intendAction(env.db, ask);
+  if (intent.outcome !== 'dispatched') {
+    return answerWithoutCalling(env, action, intent);
+  }
+  const attempt = intent.attempt ?? 0;
+  if (elapsedMs(started) > definition.sendWithinMs) {
+    return settleAndAnswer(env, action, attempt, {
+      outcome: 'never_sent',
+      evidence: null,
+      result: null,
+      reason: 'SEND_WINDOW_MISSED',
+    });
+  }
+  const outcome = await callProvider(env, definition, action, attempt);
+  return settleAndAnswer(env, action, attempt, outcome);
+}
+
+/** Intend refused the call or knows its answer. */
+function answerWithoutCalling(env: ActionEnvironment, action: LedgerAction, intent: Intent): string {
+  switch (intent.outcome) {
+    case 'receipt': {
+      if (intent.sealed_result === null) {
+        throw new Error('a settled action has no stored result');
+      }
+      return env.keys.openText('state', intent.sealed_result, resultBinding(env.tenant, action.id));
+    }
+    case 'refused':
+      return refusalText(intent.reason);
+    case 'held':
+      throw new Suspended('HELD', false);
+    case 'fenced':
+      throw new Suspended('LEASE_LOST', true);
+    case 'digest_mismatch':
+      throw new CountersignError(
+        'DIGEST_MISMATCH',
+        'The call is not the one that was reviewed; the run is quarantined.',
+        {
+          details: { action: action.id },
+        },
+      );
+    case 'dispatched':
+      throw new Error('a dispatched action is called, not answered');
+  }
+}
+
+type CallOutcome = {
+  outcome: SettleOutcome;
+  evidence: unknown;
+  result: string | null;
+  reason: string | null;
+};
+
+/** Calls `execute` with our own deadline. Whatever the promise does later is kept as evidence, never waited for. */
+async function callProvider(
+  env: ActionEnvironment,
+  definition: ActionDefinition,
+  action: LedgerAction,
+  attempt: number,
+): Promise<CallOutcome> {
+  const deadline = new AbortController();
+  const timer = setTimeout(() => deadline.abort(new Error('call deadline')), definition.callTimeoutMs);
+  const args = openArguments(env, action);
+  const call: ActionCall = {
+    operationKey: action.id,
+    signal: deadline.signal,
+    attempt,
+    tenant: env.tenant,
+    runId: env.runId,
+    context: env.context,
+  };
+  const running = Promise.resolve()
+    .then(() => definition.execute(args, call))
+    .then(succeeded, provenOrUnknown);
+  const late = new Promise<null>((resolve) =>
+    deadline.signal.addEventListener('abort', () => resolve(null), { once: true }),
+  );
+  try {
+    const first = await Promise.race([running, late]);
+    if (first !== null) {
+      return first;
+    }
+    running
+      .then((outcome) =>
+        outcome.outcome === 'unknown' ? undefined : keepLateEvidence(env, action, attempt, outcome),
+      )
+      .catch((error: unknown) =>
+        env.log.error({ err: error, action: action.id }, 'late evidence was not stored'),
+      );
+    return { outcome: 'unknown', evidence: null, result: null, reason: 'CALL_TIMED_OUT' };
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function succeeded(value: unknown): CallOutcome {
+  return { outcome: 'succeeded', evidence: value, result: textOfResult(value), reason: null };
+}
+
+function provenOrUnknown(error: unknown): CallOutcome {
+  if (error instanceof ProviderRefused) {
+    return {
+      outcome: 'failed',
+      evidence: error.evidence ?? null,
+      result: `The provider refused: ${error.message}`,
+      reason: 'PROVIDER_REFUSED',
+    };
+  }
+  if (error instanceof NeverSent) {
+    return { outcome: 'never_sent', evidence: null, result: null, reason: 'NEVER_SENT' };
+  }
+  return {
+    outcome: 'unknown',
+    evidence: null,
+    result: null,
+    reason: error instanceof Error ? error.constructor.name : 'THROWN',
+  };
+}
+
+async function settleAndAnswer(
+  env: ActionEnvironment,
+  action: LedgerAction,
+  attempt: number,
+  known: CallOutcome,
+): Promise<string> {
+  const settled = await settleAction(env.db, {
+    ...settlement(env, action, attempt, known),
+    epoch: env.epoch,
+    backoffMs: backoffMs(attempt),
+  });
+  if (known.result !== null && settled.outcome === 'settled') {
+    return known.result;
+  }
+  if (known.result !== null) {
+    // Somebody else settled this attempt first, or the proof contradicts the ledger: let the ledger answer.
+    env.log.warn({ action: action.id, attempt, outcome: settled.outcome }, 'evidence was kept, not applied');
+    throw new Suspended('HELD', false);
+  }
+  throw new Suspended(
+    known.outcome === 'never_sent' ? 'NEVER_SENT' : 'OUTCOME_UNKNOWN',
+    settled.run_status !== 'running',
+  );
+}
+
+async function keepLateEvidence(
+  env: ActionEnvironment,
+  action: LedgerAction,
+  attempt: number,
+  known: CallOutcome,
+): Promise<void> {
+  const settled = await settleAction(env.db, settlement(env, action, attempt, known));
+  env.log.warn(
+    { action: action.id, attempt, outcome: settled.outcome },
+    'an answer arrived after its deadline',
+  );
+}
+
+function settlement(env: ActionEnvironment, action: LedgerAction, attempt: number, known: CallOutcome) {
+  const receiptId = randomUUID();
+  const { tenant } = env;
+  return {
+    tenant,
+    runId: env.runId,
+    actionId: action.id,
+    attempt,
+    outcome: known.outcome,
+    source: 'worker' as const,
+    receiptId,
+    sealedReceipt:
+      known.evidence === null
+        ? null
+        : env.keys.seal('state', textOfResult(known.evidence), {
+            tenant,
+            table: 'receipts',
+            column: 'sealed',
+            row: receiptId,
+          }),
+    sealedResult:
+      known.result === null ? null : env.keys.seal('state', known.result, resultBinding(tenant, action.id)),
+    reason: known.reason,
+  };
+}
+
+/**
+ * The effect is in this database: intend, effect and receipt commit together or not at all. A commit whose answer was
+ * lost is re-read by the next claim, which finds either `prepared` or the receipt.
+ */
+async function performInTransaction(
+  env: ActionEnvironment,
+  definition: ActionDefinition,
+  action: LedgerAction,
+  ask: Parameters<typeof intendAction>[1],
+): Promise<string> {
+  return inTransaction(env.db, async (tx) => {
+    await tx.query(
+      `set local statement_timeout = ${definition.callTimeoutMs}; set local lock_timeout = ${definition.callTimeoutMs}`,
+    );
+    const intent = await intendAction(tx, ask);
+    if (intent.outcome !== 'dispatched') {
+      return answerWithoutCalling(env, action, intent);
+    }
+    const attempt = intent.attempt ?? 0;
+    const call: ActionCall & { tx: Queryable } = {
+      operationKey: action.id,
+      signal: AbortSignal.timeout(definition.callTimeoutMs),
+      attempt,
+      tenant: env.tenant,
+      runId: env.runId,
+      context: env.context,
+      tx,
+    };
+    await tx.query('savepoint effect');
+    const known = await Promise.resolve()
+      .then(() => definition.execute(openArguments(env, action), call))
+      .then(succeeded, async (error: unknown) => {
+        if (!(error instanceof ProviderRefused)) {
+          throw error;
+        }
+        await tx.query('rollback to savepoint effect');
+        return provenOrUnknown(error);
+      });
+    await tx.query('select countersign.as_tenant($1)', [env.tenant]);
+    await settleAction(tx, { ...settlement(env, action, attempt, known), source: 'transaction' });
+    return known.result ?? '';
+  });
+}
+
+function openArguments(env: ActionEnvironment, action: LedgerAction): unknown {
+  if (action.sealedArguments === null) {
+    throw new Error('a dispatched action has no arguments');
+  }
+  return env.keys.openJson('review', action.sealedArguments, {
+    tenant: env.tenant,
+    table: 'actions',
+    column: 'sealed_arguments',
+    row: action.id,
+  });
+}
+
+function resultBinding(tenant: string, actionId: string) {
+  return { tenant, table: 'actions', column: 'sealed_result', row: actionId };
+}
+
+/** What the model is told of a value. The effect has happened by now, so nothing here may throw. */
+export function textOfResult(value: unknown): string {
+  if (value === undefined || value === null) {
+    return 'done';
+  }
+  let text: string;
+  try {
+    text = typeof value === 'string' ? value : (JSON.stringify(value) ?? String(value));
+  } catch {
+    text = 'done (the result could not be written as JSON)';
+  }
+  return text.length > MAX_RESULT ? `${text.slice(0, MAX_RESULT)}… (cut)` : text;
+}
+
+/** Wait before an unproven or unsent attempt is looked at again: 1 s, 2 s, 4 s … at most a minute. */
+function backoffMs(attempt: number): number {
+  return Math.min(60_000, 1_000 * 2 ** Math.max(0, attempt - 1));
+}
+
+type Clocks = { monotonic: number; wall: number };
+
+function clocks(): Clocks {
+  return { monotonic: performance.now(), wall: Date.now() };
+}
+
+/** The longer of the two clocks: a suspended machine stops the monotonic one, an adjusted clock moves the wall one. */
+function elapsedMs(since: Clocks): number {
+  return Math.max(performance.now() - since.monotonic, Math.abs(Date.now() - since.wall));
+}

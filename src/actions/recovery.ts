@@ -1,0 +1,113 @@
+import { type Duration, durationMs } from '../duration.ts';
+import { CountersignError } from '../errors.ts';
+
+/**
+ * What a look-up found out about one operation key.
+ * `different`: the provider knows the key, but with other contents. `cannot_say`: ask again later.
+ */
+export type LookupAnswer =
+  | { found: true; receipt: unknown }
+  | { found: false }
+  | { found: 'different'; evidence?: unknown }
+  | { found: 'cannot_say' };
+
+export type LookupCall = { operationKey: string; signal: AbortSignal };
+
+/** What the tool's author knows about repeating the effect. Each kind carries the promise of design section 2. */
+export type Recovery<Args = unknown, Kind extends RecoveryKind = RecoveryKind> = {
+  readonly kind: Kind;
+  readonly keyLifetimeMs: number | null;
+  readonly settlesWithinMs: number | null;
+  readonly reissue: 'automatic' | 'by_person';
+  readonly find: ((call: LookupCall & { args: Args }) => Promise<unknown>) | null;
+};
+
+export type RecoveryKind = 'transactional' | 'idempotent' | 'lookup' | 'manual';
+
+/** The effect is in the ledger's own database; `execute` gets the transaction as `tx`. Exactly once. */
+export function transactional(): Recovery<never, 'transactional'> {
+  return {
+    kind: 'transactional',
+    keyLifetimeMs: null,
+    settlesWithinMs: null,
+    reissue: 'by_person',
+    find: null,
+  };
+}
+
+/**
+ * The provider honours our operation key as its idempotency key.
+ *
+ * @param options.keyLifetime how long the provider remembers a key (Stripe: 24h). An attempt whose outcome is unknown
+ *   is sent again under the same key only if it would end within it; afterwards a person decides.
+ */
+export function idempotent(options: { keyLifetime: Duration }): Recovery<never, 'idempotent'> {
+  return {
+    kind: 'idempotent',
+    keyLifetimeMs: durationMs(options.keyLifetime, 'idempotent.keyLifetime'),
+    settlesWithinMs: null,
+    reissue: 'by_person',
+    find: null,
+  };
+}
+
+/**
+ * The provider can be asked, by our key or a natural key of the arguments.
+ *
+ * @param find returns a `LookupAnswer`, or the effect itself, or null/undefined for "not there".
+ * @param options.settlesWithin the longest time after which an accepted request may still become visible to `find`.
+ *   With it, a proven absence is sent again automatically: one effect *if* no request reaches the provider later than
+ *   send window + call timeout + settlesWithin. Without it, sending again needs a person.
+ */
+export function lookup<Args = Record<string, unknown>>(
+  find: (call: LookupCall & { args: Args }) => Promise<unknown>,
+  options: { settlesWithin?: Duration; reissue?: 'automatic' | 'by_person' } = {},
+): Recovery<Args, 'lookup'> {
+  if (typeof find !== 'function') {
+    throw new CountersignError(
+      'ACTION_INVALID',
+      'lookup() needs a function that asks the provider for the effect.',
+      {
+        details: { field: 'recovery' },
+      },
+    );
+  }
+  const settlesWithinMs =
+    options.settlesWithin === undefined ? null : durationMs(options.settlesWithin, 'lookup.settlesWithin');
+  if (options.reissue === 'automatic' && settlesWithinMs === null) {
+    throw new CountersignError(
+      'ACTION_INVALID',
+      'lookup({ reissue: "automatic" }) needs settlesWithin: without it an absence proves nothing.',
+      {
+        details: { field: 'recovery.settlesWithin' },
+      },
+    );
+  }
+  return {
+    kind: 'lookup',
+    keyLifetimeMs: null,
+    settlesWithinMs,
+    reissue: options.reissue ?? (settlesWithinMs === null ? 'by_person' : 'automatic'),
+    find,
+  };
+}
+
+/** The provider can neither repeat nor be asked: an unproven outcome waits for a named person with evidence. */
+export function manual(): Recovery<never, 'manual'> {
+  return { kind: 'manual', keyLifetimeMs: null, settlesWithinMs: null, reissue: 'by_person', find: null };
+}
+
+/** Reads what `find` returned: our own answer shape, or simply the effect or nothing. */
+export function readAnswer(value: unknown): LookupAnswer {
+  if (value === null || value === undefined) {
+    return { found: false };
+  }
+  if (typeof value === 'object' && 'found' in value) {
+    const { found } = value;
+    if (found === true || found === 'different' || found === 'cannot_say' || found === false) {
+      return value as LookupAnswer;
+    }
+    return { found: 'cannot_say' };
+  }
+  return { found: true, receipt: value };
+}

@@ -1,0 +1,112 @@
+import { Agent, type FunctionTool, Handoff, RunContext, type Tool } from '@openai/agents';
+import { CountersignError } from '../errors.ts';
+import { journaledModel } from './model.ts';
+import { assertGoing, currentSegment, enterCall } from './scope.ts';
+
+/** What a workflow's agent graph holds, once it has been made safe to run. */
+export type WorkflowGraph = {
+  agent: Agent;
+  /** Every function tool reachable from the agent, through handoffs and agents used as tools. */
+  tools: FunctionTool[];
+};
+
+/**
+ * Which agent stands behind a tool made by `agent.asTool()`. The SDK keeps that to itself, and the ledger must see
+ * the tools of such an agent, so its one public method is observed (nothing of its behaviour changes).
+ */
+const agentBehindTool = new WeakMap<object, Agent>();
+const asTool = Agent.prototype.asTool;
+Agent.prototype.asTool = function observedAsTool(this: Agent, ...args: Parameters<typeof asTool>) {
+  const made = asTool.apply(this, args);
+  agentBehindTool.set(made, this);
+  return made;
+} as typeof asTool;
+
+/** Objects already made safe: factories may share tools and agents between versions. */
+const prepared = new WeakSet<object>();
+
+/**
+ * Walks the graph of `agent`, wraps what must be wrapped, and refuses what cannot be carried exactly once.
+ *
+ * @param isGuarded tells an `action()` tool from a plain one.
+ * @throws HOSTED_TOOL_REFUSED, TOOL_NOT_GUARDED (a plain tool with an approval rule), WORKFLOW_INVALID
+ */
+export function inspectGraph(agent: Agent, isGuarded: (tool: object) => boolean): WorkflowGraph {
+  const seen = new Set<Agent>();
+  const tools = new Set<FunctionTool>();
+  const queue: Agent[] = [agent];
+  for (let next = queue.pop(); next !== undefined; next = queue.pop()) {
+    if (seen.has(next)) {
+      continue;
+    }
+    seen.add(next);
+    prepareModel(next);
+    for (const tool of next.tools as Tool[]) {
+      if (tool.type !== 'function') {
+        throw new CountersignError(
+          'HOSTED_TOOL_REFUSED',
+          `Tool "${tool.name}" of agent "${next.name}" (${tool.type}) runs outside the ledger; use an action() or a plain function tool.`,
+          {
+            details: { tool: tool.name, agent: next.name },
+          },
+        );
+      }
+      tools.add(tool);
+      const behind = agentBehindTool.get(tool);
+      if (behind !== undefined) {
+        queue.push(behind);
+      }
+      if (!isGuarded(tool)) {
+        preparePlainTool(tool);
+      }
+    }
+    for (const handoff of next.handoffs) {
+      queue.push(handoff instanceof Handoff ? handoff.agent : (handoff as Agent));
+    }
+  }
+  return { agent, tools: [...tools] };
+}
+
+/** A model instance on an agent would bypass the run's provider, and so the journal. */
+function prepareModel(agent: Agent): void {
+  if (typeof agent.model !== 'string' && !prepared.has(agent.model)) {
+    agent.model = journaledModel(agent.model);
+    prepared.add(agent.model);
+  }
+}
+
+/** A plain tool runs under its call's path, and cannot swallow the end of the segment. */
+function preparePlainTool(tool: FunctionTool): void {
+  if (prepared.has(tool)) {
+    return;
+  }
+  prepared.add(tool);
+  const invoke = tool.invoke;
+  tool.invoke = async (context, input, details) => {
+    const scope = currentSegment(`Tool ${tool.name}`);
+    assertGoing(scope);
+    const result = await enterCall(details?.toolCall?.callId ?? '', () => invoke(context, input, details));
+    assertGoing(scope);
+    return result;
+  };
+}
+
+/**
+ * A plain tool that asks for approval would be the SDK's own gate: decided on a copy of the state, bound to nothing.
+ *
+ * @throws TOOL_NOT_GUARDED naming the tool and the fix.
+ */
+export async function assertUngated(tool: FunctionTool, where: string): Promise<void> {
+  const gated = await Promise.resolve()
+    .then(() => tool.needsApproval(new RunContext(), {} as never, 'probe'))
+    .catch(() => true);
+  if (gated) {
+    throw new CountersignError(
+      'TOOL_NOT_GUARDED',
+      `Tool "${tool.name}" of ${where} asks for approval but is not an action(); define it with action({ …, recovery, approval }).`,
+      {
+        details: { tool: tool.name, workflow: where },
+      },
+    );
+  }
+}

@@ -1,0 +1,140 @@
+import { createHash } from 'node:crypto';
+import {
+  type Model,
+  type ModelProvider,
+  type ModelRequest,
+  type ModelResponse,
+  OpenAIProvider,
+  type StreamEvent,
+  Usage,
+} from '@openai/agents';
+import { CountersignError } from '../errors.ts';
+import { assertGoing, currentSegment, stopSegment } from './scope.ts';
+
+/**
+ * RunState schemas this build reads and writes, as announced by workers and compared by the claim.
+ * 1.22 is what @openai/agents 0.20 writes (its runState.ts, CURRENT_SCHEMA_VERSION).
+ */
+export const STATE_SCHEMA = 'openai-agents/1.22';
+
+/** A model response as JSON: what the journal stores and replays. */
+export type ModelAnswer = {
+  usage: UsageNumbers;
+  output: Record<string, unknown>[];
+  responseId?: string | undefined;
+};
+
+export type UsageNumbers = {
+  requests: number;
+  inputTokens: number;
+  outputTokens: number;
+  totalTokens: number;
+};
+
+/**
+ * OpenAI by OPENAI_API_KEY; with OPENAI_BASE_URL any compatible endpoint, by the chat completions API that such
+ * endpoints share. Connects at the first call.
+ */
+export function defaultModelProvider(): ModelProvider {
+  return new OpenAIProvider({ useResponses: process.env.OPENAI_BASE_URL === undefined });
+}
+
+/** Wraps a model so that each of its calls passes the segment's journal. */
+export function journaledModel(inner: Model): Model {
+  const model: Model = {
+    getResponse: (request) => respond(inner, request),
+    async *getStreamedResponse(request): AsyncIterable<StreamEvent> {
+      // A streamed nested run gets its answer in one piece: it must be stored before anything acts on it.
+      const response = await respond(inner, request);
+      yield { type: 'response_started' };
+      yield {
+        type: 'response_done',
+        response: { id: response.responseId ?? '', usage: response.usage, output: response.output },
+      } as StreamEvent;
+    },
+  };
+  return inner.getRetryAdvice === undefined
+    ? model
+    : { ...model, getRetryAdvice: (args) => inner.getRetryAdvice?.(args) };
+}
+
+/** Wraps a provider so that every model it hands out is journaled; one wrapper per model. */
+export function journaledProvider(inner: ModelProvider): ModelProvider {
+  const wrapped = new WeakMap<Model, Model>();
+  return {
+    async getModel(name) {
+      const model = await inner.getModel(name);
+      const known = wrapped.get(model) ?? journaledModel(model);
+      wrapped.set(model, known);
+      return known;
+    },
+  };
+}
+
+async function respond(inner: Model, request: ModelRequest): Promise<ModelResponse> {
+  const scope = currentSegment('A model of a workflow');
+  assertGoing(scope);
+  assertJournalable(request);
+  const n = scope.shared.counters.get(scope.path) ?? 0;
+  let answer: ModelAnswer;
+  try {
+    answer = await scope.port.respond({
+      path: scope.path,
+      n,
+      requestDigest: requestDigest(request),
+      ask: async () => toAnswer(await inner.getResponse(request)),
+    });
+  } catch (error) {
+    // An agent used as a tool would turn this into "an error occurred, try again" for its caller's model.
+    if (scope.path !== '') {
+      stopSegment(scope, error);
+    }
+    throw error;
+  }
+  scope.shared.counters.set(scope.path, n + 1);
+  return {
+    usage: new Usage(answer.usage),
+    output: answer.output as ModelResponse['output'],
+    ...(answer.responseId === undefined ? {} : { responseId: answer.responseId }),
+  };
+}
+
+function toAnswer(response: ModelResponse): ModelAnswer {
+  const { requests, inputTokens, outputTokens, totalTokens } = response.usage;
+  return {
+    usage: { requests, inputTokens, outputTokens, totalTokens },
+    output: response.output as ModelAnswer['output'],
+    responseId: response.responseId,
+  };
+}
+
+/** Tools that the provider runs by itself happen outside the ledger; conversations it holds defeat our call ids. */
+function assertJournalable(request: ModelRequest): void {
+  const hosted = request.tools.find((tool) => tool.type !== 'function');
+  if (hosted !== undefined) {
+    throw new CountersignError(
+      'HOSTED_TOOL_REFUSED',
+      `Tool "${hosted.name}" (${hosted.type}) runs outside the ledger; use an action() or a plain function tool.`,
+      {
+        details: { tool: hosted.name, type: hosted.type },
+      },
+    );
+  }
+  if (request.conversationId !== undefined || request.previousResponseId !== undefined) {
+    throw new CountersignError(
+      'SERVER_HELD_CONVERSATION',
+      'conversationId and previousResponseId are refused: call ids could not be made unique.',
+    );
+  }
+}
+
+function requestDigest(request: ModelRequest): string {
+  const asked = [
+    request.systemInstructions ?? null,
+    request.input,
+    request.tools.map((tool) => tool.name),
+    request.handoffs.map((handoff) => handoff.toolName),
+    request.outputType,
+  ];
+  return createHash('sha256').update(JSON.stringify(asked)).digest('hex');
+}

@@ -1,0 +1,86 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { CountersignError } from '../errors.ts';
+import type { ModelAnswer } from './model.ts';
+
+/** One model call of a segment, before it is made. */
+export type ModelAsk = {
+  /** Chain of parent call ids, joined by `/`; empty for the outer agent. */
+  path: string;
+  /** Order within the path, from 0. */
+  n: number;
+  /** SHA-256 over what the model is asked, to notice a replay that asks something else. */
+  requestDigest: string;
+  /** Makes the call. Not invoked when the journal has the answer. */
+  ask: () => Promise<ModelAnswer>;
+};
+
+/** One call of an `action()` tool that the SDK wants executed now. */
+export type CallRequest = {
+  callId: string;
+  tool: string;
+  /** Exactly what the SDK would hand to the tool. */
+  argumentsText: string;
+  path: string;
+  /** The SDK has given the turn up already: do not start anything new. */
+  aborted: boolean;
+};
+
+/** What a segment's owner gives to the SDK's side. Both doors may throw to end the segment. */
+export type SegmentPort = {
+  respond(ask: ModelAsk): Promise<ModelAnswer>;
+  /** Must a person decide before this call may run? Read from the ledger row. */
+  isGated(callId: string): boolean;
+  /** Returns what the model is told. */
+  perform(call: CallRequest): Promise<string>;
+};
+
+/** One segment in flight. `stop` is set once; from then on nothing new starts, whatever the SDK makes of the throw. */
+export type SegmentScope = {
+  readonly port: SegmentPort;
+  readonly path: string;
+  readonly shared: { stop: unknown; readonly counters: Map<string, number> };
+};
+
+const storage = new AsyncLocalStorage<SegmentScope>();
+
+/** @throws OUTSIDE_A_RUN when no segment is in flight: guarded tools and journaled models run nowhere else. */
+export function currentSegment(what: string): SegmentScope {
+  const scope = storage.getStore();
+  if (scope === undefined) {
+    throw new CountersignError(
+      'OUTSIDE_A_RUN',
+      `${what} runs only inside a Countersign worker; start a run of its workflow.`,
+      {
+        details: { what },
+      },
+    );
+  }
+  return scope;
+}
+
+export function enterSegment<T>(port: SegmentPort, work: () => Promise<T>): Promise<T> {
+  return storage.run({ port, path: '', shared: { stop: undefined, counters: new Map() } }, work);
+}
+
+/** Runs `work` one level deeper: what it calls, and the models it asks, belong to the call `callId`. */
+export function enterCall<T>(callId: string, work: () => Promise<T>): Promise<T> {
+  const outer = storage.getStore();
+  if (outer === undefined) {
+    return work();
+  }
+  const path = outer.path === '' ? callId : `${outer.path}/${callId}`;
+  return storage.run({ port: outer.port, path, shared: outer.shared }, work);
+}
+
+/** Ends the segment with `reason` and throws it. The first reason wins. */
+export function stopSegment(scope: SegmentScope, reason: unknown): never {
+  scope.shared.stop ??= reason;
+  throw scope.shared.stop;
+}
+
+/** Throws the reason if the segment was stopped. */
+export function assertGoing(scope: SegmentScope): void {
+  if (scope.shared.stop !== undefined) {
+    throw scope.shared.stop;
+  }
+}

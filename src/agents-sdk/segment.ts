@@ -1,0 +1,120 @@
+import {
+  type Agent,
+  type AgentInputItem,
+  InputGuardrailTripwireTriggered,
+  MaxTurnsExceededError,
+  type ModelProvider,
+  OutputGuardrailTripwireTriggered,
+  RunContext,
+  Runner,
+  type RunState,
+  ToolCallError,
+  UserError,
+} from '@openai/agents';
+import { CountersignError } from '../errors.ts';
+import { journaledProvider, type UsageNumbers } from './model.ts';
+import { type PendingCall, pendingCalls } from './open-state.ts';
+import { currentSegment, enterSegment, type SegmentPort, type SegmentScope } from './scope.ts';
+
+export type SegmentStart =
+  | { kind: 'input'; input: string | unknown[]; context: unknown }
+  | { kind: 'state'; state: RunState<unknown, Agent> };
+
+export type SegmentResult = { usage: UsageNumbers } & (
+  | { kind: 'paused'; pending: PendingCall[]; stateText: () => string; state: RunState<unknown, Agent> }
+  | { kind: 'final'; output: unknown }
+);
+
+const runners = new WeakMap<ModelProvider, Runner>();
+
+/** One Runner per provider: it is configuration, not state. */
+function runnerFor(provider: ModelProvider): Runner {
+  const known =
+    runners.get(provider) ??
+    new Runner({ modelProvider: journaledProvider(provider), tracingDisabled: true });
+  runners.set(provider, known);
+  return known;
+}
+
+/**
+ * Runs the agent until it pauses, ends or is stopped.
+ *
+ * @param options.signal aborts model calls when the segment has lasted too long; effects under way are not touched.
+ * @throws whatever a port door threw (unwrapped from the SDK's ToolCallError); RUN_FAILED for an outcome that a
+ *   repetition would only repeat (turn limit, guardrail, misuse of the SDK); MODEL_FAILED for everything else.
+ */
+export function runSegment(options: {
+  agent: Agent;
+  provider: ModelProvider;
+  start: SegmentStart;
+  port: SegmentPort;
+  maxTurns: number;
+  signal: AbortSignal;
+}): Promise<SegmentResult> {
+  return enterSegment(options.port, async () => {
+    const scope = currentSegment('A segment');
+    try {
+      const runner = runnerFor(options.provider);
+      const common = { maxTurns: options.maxTurns, signal: options.signal };
+      const result =
+        options.start.kind === 'state'
+          ? await runner.run(options.agent, options.start.state, common)
+          : await runner.run(options.agent, options.start.input as string | AgentInputItem[], {
+              ...common,
+              context: new RunContext(options.start.context),
+            });
+      if (scope.shared.stop !== undefined) {
+        throw scope.shared.stop;
+      }
+      const { requests, inputTokens, outputTokens, totalTokens } = result.state.usage;
+      const usage = { requests, inputTokens, outputTokens, totalTokens };
+      if (result.interruptions.length > 0) {
+        const state = result.state as RunState<unknown, Agent>;
+        return {
+          kind: 'paused',
+          usage,
+          state,
+          pending: pendingCalls(state),
+          stateText: () => state.toString(),
+        };
+      }
+      return { kind: 'final', usage, output: result.finalOutput ?? null };
+    } catch (error) {
+      throw classified(error, scope);
+    }
+  });
+}
+
+function classified(error: unknown, scope: SegmentScope): unknown {
+  if (scope.shared.stop !== undefined) {
+    return scope.shared.stop;
+  }
+  const inner = error instanceof ToolCallError ? error.error : error;
+  if (inner instanceof CountersignError || !(inner instanceof Error)) {
+    return inner;
+  }
+  if (
+    inner instanceof MaxTurnsExceededError ||
+    inner instanceof InputGuardrailTripwireTriggered ||
+    inner instanceof OutputGuardrailTripwireTriggered ||
+    inner instanceof UserError
+  ) {
+    return new CountersignError(
+      'RUN_FAILED',
+      `The agent run ended with ${inner.name || inner.constructor.name}; a retry would repeat it.`,
+      {
+        details: { sdkError: inner.constructor.name },
+        cause: inner,
+      },
+    );
+  }
+  const status = 'status' in inner && typeof inner.status === 'number' ? inner.status : null;
+  return new CountersignError(
+    'MODEL_FAILED',
+    `A model call or a tool threw ${inner.constructor.name}; the segment will be run again.`,
+    {
+      details: { sdkError: inner.constructor.name, status },
+      cause: inner,
+    },
+  );
+}

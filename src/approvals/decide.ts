@@ -1,0 +1,182 @@
+import { randomUUID } from 'node:crypto';
+import { CountersignError } from '../errors.ts';
+import { callFunction, type Database } from '../postgres/index.ts';
+import type { KeyRing } from '../seal/index.ts';
+import { isUuid } from '../uuid.ts';
+
+export type Decision = {
+  tenant: string;
+  approvalId: string;
+  verdict: 'approve' | 'reject';
+  /** The authenticated person. */
+  subject: string;
+  /** The fingerprint of what that person was shown. */
+  fingerprint: string;
+  /** The person's own words; on a rejection the model is told them. At most 4,000 characters. */
+  words?: string | undefined;
+};
+
+export type Decided = {
+  outcome: 'approved' | 'rejected' | 'vote_recorded' | 'repeat';
+  state: string;
+  decisionId: string | null;
+  decidedBy: string | null;
+  decidedAt: Date | null;
+  runId: string;
+  runStatus: string;
+};
+
+type Row = {
+  outcome:
+    | Decided['outcome']
+    | 'conflict'
+    | 'expired'
+    | 'fingerprint_mismatch'
+    | 'self_approval'
+    | 'not_found';
+  state: string | null;
+  decision_id: string | null;
+  decided_by: string | null;
+  decided_at: Date | null;
+  run_id: string;
+  run_status: string;
+};
+
+/**
+ * Records one person's word, and with it the approval's transition when it is complete.
+ *
+ * @throws SUBJECT_MISSING, INPUT_INVALID; APPROVAL_NOT_FOUND (also for another tenant's); APPROVAL_DECIDED with the
+ *   winner's outcome; APPROVAL_EXPIRED; APPROVAL_CHANGED when the fingerprint shown is not the one stored;
+ *   SELF_APPROVAL under a quorum.
+ */
+export async function decide(db: Database, keys: KeyRing, decision: Decision): Promise<Decided> {
+  const { tenant, approvalId, verdict, subject } = decision;
+  assertSubject(subject);
+  if (verdict !== 'approve' && verdict !== 'reject') {
+    throw new CountersignError('INPUT_INVALID', 'verdict must be "approve" or "reject".', {
+      details: { field: 'verdict' },
+    });
+  }
+  const words = decision.words ?? '';
+  if (words.length > 4_000 || words.includes('\u0000')) {
+    throw new CountersignError('INPUT_INVALID', 'words must be at most 4000 characters, without NUL.', {
+      details: { field: 'words' },
+    });
+  }
+  const sealedWords =
+    words === ''
+      ? null
+      : keys.seal('review', words, { tenant, table: 'approvals', column: 'sealed_words', row: approvalId });
+  const [row] = isUuid(approvalId)
+    ? await callFunction<Row>(db, 'decide_approval', [
+        tenant,
+        approvalId,
+        verdict,
+        subject,
+        decision.fingerprint,
+        randomUUID(),
+        sealedWords,
+      ])
+    : [];
+  const details = {
+    approvalId: approvalId.slice(0, 64),
+    state: row?.state ?? null,
+    decidedBy: row?.decided_by ?? null,
+  };
+  switch (row?.outcome) {
+    case 'approved':
+    case 'rejected':
+    case 'vote_recorded':
+    case 'repeat':
+      return {
+        outcome: row.outcome,
+        state: row.state ?? '',
+        decisionId: row.decision_id,
+        decidedBy: row.decided_by,
+        decidedAt: row.decided_at,
+        runId: row.run_id,
+        runStatus: row.run_status,
+      };
+    case 'conflict':
+      throw new CountersignError(
+        'APPROVAL_DECIDED',
+        `This approval is already ${row.state ?? 'decided'}${row.decided_by === null ? '' : ` by ${row.decided_by}`}; nothing was changed.`,
+        { details },
+      );
+    case 'expired':
+      throw new CountersignError(
+        'APPROVAL_EXPIRED',
+        'The time to decide has passed; nothing will be executed.',
+        { details },
+      );
+    case 'fingerprint_mismatch':
+      throw new CountersignError(
+        'APPROVAL_CHANGED',
+        'What you were shown is not what is stored now; load the approval again.',
+        { details: { ...details, field: 'fingerprint' } },
+      );
+    case 'self_approval':
+      throw new CountersignError(
+        'SELF_APPROVAL',
+        'This policy needs other people than the one who started the run.',
+        { details },
+      );
+    default:
+      throw new CountersignError(
+        'APPROVAL_NOT_FOUND',
+        'No such approval; "countersign approvals" lists yours.',
+        { details: { approvalId: approvalId.slice(0, 64) } },
+      );
+  }
+}
+
+/**
+ * Withdraws an approval that no worker has consumed yet.
+ *
+ * @throws APPROVAL_NOT_FOUND, APPROVAL_DECIDED (it is not approved, or already consumed)
+ */
+export async function revoke(
+  db: Database,
+  options: { tenant: string; approvalId: string; subject: string },
+): Promise<{ runId: string; runStatus: string }> {
+  assertSubject(options.subject);
+  const [row] = isUuid(options.approvalId)
+    ? await callFunction<{ outcome: string; state: string | null; run_id: string; run_status: string }>(
+        db,
+        'revoke_approval',
+        [options.tenant, options.approvalId, options.subject],
+      )
+    : [];
+  if (row === undefined || row.outcome === 'not_found') {
+    throw new CountersignError(
+      'APPROVAL_NOT_FOUND',
+      'No such approval; "countersign approvals" lists yours.',
+      { details: { approvalId: options.approvalId.slice(0, 64) } },
+    );
+  }
+  if (row.outcome !== 'revoked') {
+    throw new CountersignError(
+      'APPROVAL_DECIDED',
+      `This approval is ${row.state ?? 'decided'} and can no longer be revoked.`,
+      {
+        details: { approvalId: options.approvalId, state: row.state },
+      },
+    );
+  }
+  return { runId: row.run_id, runStatus: row.run_status };
+}
+
+function assertSubject(subject: unknown): void {
+  if (
+    typeof subject !== 'string' ||
+    subject.length === 0 ||
+    subject.length > 512 ||
+    subject.includes('\u0000')
+  ) {
+    throw new CountersignError(
+      'SUBJECT_MISSING',
+      'A decision needs the name of the person who takes it (1 to 512 characters).',
+      { details: { field: 'subject' } },
+    );
+  }
+}

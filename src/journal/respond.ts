@@ -1,0 +1,121 @@
+import { randomUUID } from 'node:crypto';
+import { type ActionDefinition, type LedgerAction, mintAction, Suspended } from '../actions/index.ts';
+import type { ModelAnswer, ModelAsk } from '../agents-sdk/index.ts';
+import { CountersignError } from '../errors.ts';
+import { callFunction, type Database } from '../postgres/index.ts';
+import type { KeyRing } from '../seal/index.ts';
+
+/** A journal row as the claim loads it. */
+export type StoredCall = { path: string; n: number; request_digest: string; sealed: string };
+
+export type JournalEnvironment = {
+  db: Database;
+  keys: KeyRing;
+  tenant: string;
+  runId: string;
+  epoch: number;
+  segment: number;
+  /** Rows of this segment stored by earlier claims. */
+  stored: ReadonlyMap<string, StoredCall>;
+  definitions: ReadonlyMap<string, ActionDefinition>;
+  /** The segment's ledger rows by call id; new ones are added. */
+  actions: Map<string, LedgerAction>;
+  /** Responses that ask for nothing: stored by the transaction that finishes the run. */
+  unstored: JournalRow[];
+};
+
+export type JournalRow = { path: string; n: number; request_digest: string; sealed: string; usage: unknown };
+
+/**
+ * Answers one model call of a segment: from the journal, or live and then into it.
+ *
+ * @throws REPLAY_DIVERGED when the stored call at this place was asked something else.
+ * @throws Suspended (LEASE_LOST) when this worker is no longer the owner.
+ */
+export async function respond(env: JournalEnvironment, ask: ModelAsk): Promise<ModelAnswer> {
+  const key = callKey(ask.path, ask.n);
+  const stored = env.stored.get(key);
+  if (stored !== undefined) {
+    if (stored.request_digest !== ask.requestDigest) {
+      throw new CountersignError(
+        'REPLAY_DIVERGED',
+        'The replayed segment asks its model something else than before; nothing was sent.',
+        {
+          details: { path: ask.path, n: ask.n, segment: env.segment },
+        },
+      );
+    }
+    return env.keys.openJson(
+      'state',
+      Buffer.from(stored.sealed, 'base64'),
+      bindingOf(env, key),
+    ) as unknown as ModelAnswer;
+  }
+  const answer = await ask.ask();
+  const minted = takeCalls(env, answer);
+  const row: JournalRow = {
+    path: ask.path,
+    n: ask.n,
+    request_digest: ask.requestDigest,
+    sealed: env.keys.seal('state', JSON.stringify(answer), bindingOf(env, key)).toString('base64'),
+    usage: answer.usage,
+  };
+  if (ask.path === '' && !answer.output.some((item) => item.type === 'function_call')) {
+    // The outer agent's answer with no call in it: the only thing that acts on it is the finish, which stores it.
+    env.unstored.push(row);
+    return answer;
+  }
+  const [result] = await callFunction<{ journal_response: string }>(env.db, 'journal_response', [
+    env.tenant,
+    env.runId,
+    env.epoch,
+    JSON.stringify(row),
+    JSON.stringify(minted.map(({ row: action }) => action)),
+  ]);
+  if (result?.journal_response !== 'stored') {
+    throw new Suspended('LEASE_LOST', true);
+  }
+  for (const { action } of minted) {
+    env.actions.set(action.callId, action);
+  }
+  return answer;
+}
+
+/** Replaces the provider's call ids, and mints the ledger row of each call of an action(). */
+function takeCalls(env: JournalEnvironment, answer: ModelAnswer) {
+  const minted = [];
+  for (const item of answer.output) {
+    if (item.type !== 'function_call') {
+      continue;
+    }
+    const id = randomUUID();
+    item.callId = `call_${id}`;
+    const definition = env.definitions.get(String(item.name));
+    if (definition !== undefined) {
+      minted.push(
+        mintAction({
+          id,
+          callId: `call_${id}`,
+          tenant: env.tenant,
+          definition,
+          argumentsText: String(item.arguments),
+          keys: env.keys,
+        }),
+      );
+    }
+  }
+  return minted;
+}
+
+export function callKey(path: string, n: number): string {
+  return `${path}#${n}`;
+}
+
+function bindingOf(env: JournalEnvironment, key: string) {
+  return {
+    tenant: env.tenant,
+    table: 'model_calls',
+    column: 'sealed',
+    row: `${env.runId}/${env.segment}/${key}`,
+  };
+}

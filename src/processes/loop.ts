@@ -1,0 +1,45 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Log } from '../log.ts';
+
+/** A process part that runs until it is stopped. */
+export type Running = {
+  /** Stops taking new work, waits for what is under way (bounded), releases what it owns. */
+  stop(): Promise<void>;
+};
+
+/**
+ * Repeats one bounded pass for ever. Goes on at once while passes find work, sleeps `idleMs` when one does not, and
+ * after an error waits a growing time: an outage is waited out, never a reason to end.
+ */
+export function runLoop(options: {
+  name: string;
+  log: Log;
+  idleMs: number;
+  pass: () => Promise<number>;
+}): Running {
+  const stopping = new AbortController();
+  const done = (async () => {
+    let failures = 0;
+    while (!stopping.signal.aborted) {
+      let waitMs = options.idleMs;
+      try {
+        const found = await options.pass();
+        failures = 0;
+        waitMs = found > 0 ? 0 : options.idleMs;
+      } catch (error) {
+        failures += 1;
+        waitMs = Math.min(10_000, options.idleMs * 2 ** Math.min(failures, 8));
+        options.log.warn({ loop: options.name, failures, waitMs, err: error }, 'a pass failed');
+      }
+      if (waitMs > 0) {
+        await sleep(waitMs, undefined, { signal: stopping.signal }).catch(() => undefined);
+      }
+    }
+  })();
+  return {
+    async stop() {
+      stopping.abort();
+      await done;
+    },
+  };
+}

@@ -1,0 +1,50 @@
+import type { Log } from '../log.ts';
+import { relayOnce } from '../outbox/index.ts';
+import { assertSchema, openDatabase } from '../postgres/index.ts';
+import { assertRedisSafe, openResumeQueue } from '../queue/index.ts';
+import { type Running, runLoop } from './loop.ts';
+
+export type RelayOptions = {
+  databaseUrl: string;
+  redisUrl: string | null;
+  log: Log;
+  /** Poll interval while there is nothing to send. Default 25 ms: it is the floor of every resume's latency. */
+  idleMs?: number;
+  /** Rows per pass. Default 200. */
+  batch?: number;
+};
+
+/** Publishes outbox rows until stopped. */
+export async function runRelay(options: RelayOptions): Promise<Running> {
+  const onError = (error: Error) => options.log.debug({ err: error }, 'connection trouble');
+  const db = openDatabase({
+    url: options.databaseUrl,
+    role: 'countersign_relay',
+    max: 3,
+    name: 'countersign relay',
+    onError,
+  });
+  try {
+    await assertSchema(db);
+    if (options.redisUrl !== null) {
+      await assertRedisSafe(options.redisUrl);
+    }
+  } catch (error) {
+    await db.close();
+    throw error;
+  }
+  const queue = openResumeQueue({ redisUrl: options.redisUrl, postgresUrl: options.databaseUrl, onError });
+  const loop = runLoop({
+    name: 'relay',
+    log: options.log,
+    idleMs: options.idleMs ?? 25,
+    pass: async () => (await relayOnce(db, queue, options.log, { limit: options.batch ?? 200 })).sent,
+  });
+  return {
+    async stop() {
+      await loop.stop();
+      await queue.close();
+      await db.close();
+    },
+  };
+}

@@ -1,0 +1,191 @@
+import {
+  createPostgresBackend,
+  DelayedError,
+  Queue,
+  type QueueOptions,
+  UnrecoverableError,
+  Worker,
+  type WorkerOptions,
+  withBackend,
+} from 'bullmq';
+import { z } from 'zod';
+import { CountersignError } from '../errors.ts';
+import { openRedis } from './redis.ts';
+
+/** A job's whole data: which run to look at, and the wake that announced it. */
+export type ResumeJob = { tenant: string; runId: string; wake: number };
+
+/** What became of a delivery: done with (acknowledge), or come back after `ms`. */
+export type Verdict = { kind: 'done' } | { kind: 'delay'; ms: number };
+
+export type Consumer = {
+  /** Stops taking jobs and waits for those under way, `ms` at most: a queue whose Redis is gone never closes by itself. */
+  close(ms: number): Promise<void>;
+};
+
+export type ResumeQueue = {
+  readonly backend: 'redis' | 'postgres';
+  /** Publishes under its own deadline; a late-settling add is harmless, for the job's id is the outbox row's. */
+  publish(rows: readonly { id: string; job: ResumeJob }[]): Promise<void>;
+  consume(handler: (job: ResumeJob, jobId: string) => Promise<Verdict>, options: ConsumeOptions): Consumer;
+  /** Jobs waiting or delayed, for operators and tests. */
+  depth(): Promise<number>;
+  close(): Promise<void>;
+};
+
+export type ConsumeOptions = {
+  concurrency: number;
+  onMalformed: (jobId: string) => void;
+  onError: (error: Error) => void;
+};
+
+const QUEUE = 'countersign-resume';
+/** `queue.add` never settles while Redis is away (measured, bullmq 6.7.0), so a publish has its own deadline. */
+const PUBLISH_MS = 5_000;
+
+const payload = z.strictObject({
+  tenant: z.string().min(1).max(512),
+  runId: z.uuid(),
+  wake: z.number().int().nonnegative(),
+});
+
+/**
+ * Opens the queue on Redis when `redisUrl` is given, else on BullMQ's Postgres backend in schema `bullmq` of
+ * `postgresUrl` (made on first use).
+ *
+ * BullMQ runs with one attempt and a high stall limit: attempts are counted in Postgres, and a stalled job that
+ * BullMQ gives up on would be a run that nobody looks at until the next sweep.
+ */
+export function openResumeQueue(options: {
+  redisUrl: string | null;
+  postgresUrl: string;
+  prefix?: string;
+  onError: (error: Error) => void;
+}): ResumeQueue {
+  const redis = options.redisUrl === null ? null : openRedis(options.redisUrl, options.onError);
+  const shared = { prefix: options.prefix ?? 'countersign' };
+  const queueOptions = {
+    ...shared,
+    defaultJobOptions: { attempts: 1, removeOnComplete: true, removeOnFail: { count: 1_000 } },
+    streams: { events: { maxLen: 100 } },
+  };
+  const postgres = { connectionString: options.postgresUrl, migrate: true };
+  const onPostgres = withBackend(createPostgresBackend);
+  const queue =
+    redis === null
+      ? new onPostgres.Queue(QUEUE, { ...queueOptions, connection: postgres })
+      : new Queue(QUEUE, { ...queueOptions, connection: redis } as QueueOptions);
+  queue.on('error', options.onError);
+
+  return {
+    backend: redis === null ? 'postgres' : 'redis',
+    async publish(rows) {
+      const added = queue.addBulk(
+        rows.map(({ id, job }) => ({ name: 'resume', data: job, opts: { jobId: id } })),
+      );
+      await beforeDeadline(added, PUBLISH_MS);
+    },
+    consume(handler, consumeOptions) {
+      const workerOptions = {
+        ...shared,
+        concurrency: consumeOptions.concurrency,
+        maxStalledCount: 1_000,
+        stalledInterval: 5_000,
+        lockDuration: 30_000,
+        removeOnComplete: { count: 0 },
+        removeOnFail: { count: 1_000 },
+      };
+      const process = processor(handler, consumeOptions.onMalformed);
+      const worker =
+        options.redisUrl === null
+          ? new onPostgres.Worker(QUEUE, process, { ...workerOptions, connection: postgres })
+          : new Worker(QUEUE, process, {
+              ...workerOptions,
+              connection: openRedis(options.redisUrl, consumeOptions.onError, true),
+            } as WorkerOptions);
+      worker.on('error', consumeOptions.onError);
+      return {
+        close: (ms) =>
+          closeWithin(
+            () => worker.close(),
+            () => worker.close(true),
+            ms,
+          ),
+      };
+    },
+    async depth() {
+      const counts = await queue.getJobCounts('waiting', 'delayed', 'active');
+      return Object.values(counts).reduce((sum, count) => sum + count, 0);
+    },
+    async close() {
+      await closeWithin(
+        () => queue.close(),
+        () => queue.disconnect(),
+        2_000,
+      );
+      redis?.disconnect();
+    },
+  };
+}
+
+type AnyJob = {
+  id?: string | undefined;
+  data: unknown;
+  moveToDelayed(timestamp: number, token?: string): Promise<void>;
+};
+
+function processor(
+  handler: (job: ResumeJob, jobId: string) => Promise<Verdict>,
+  onMalformed: (jobId: string) => void,
+) {
+  return async (job: AnyJob, token?: string): Promise<void> => {
+    const parsed = payload.safeParse(job.data);
+    if (!parsed.success) {
+      // Half a job (its hash was evicted) or somebody else's: never a success. The run's truth is in Postgres.
+      onMalformed(job.id ?? '');
+      throw new UnrecoverableError('JOB_MALFORMED');
+    }
+    const verdict = await handler(parsed.data, job.id ?? '');
+    if (verdict.kind === 'delay') {
+      await job.moveToDelayed(Date.now() + verdict.ms, token);
+      throw new DelayedError();
+    }
+  };
+}
+
+async function beforeDeadline(work: Promise<unknown>, ms: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(
+      () => reject(new CountersignError('REDIS_UNAVAILABLE', `The queue did not answer within ${ms} ms.`)),
+      ms,
+    );
+  });
+  work.catch(() => undefined);
+  try {
+    await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Closes politely, then by force; resolves in any case. */
+async function closeWithin(
+  polite: () => Promise<unknown>,
+  force: () => Promise<unknown>,
+  ms: number,
+): Promise<void> {
+  const closed = await Promise.race([
+    polite().then(
+      () => true,
+      () => true,
+    ),
+    new Promise<false>((resolve) => setTimeout(() => resolve(false), ms).unref()),
+  ]);
+  if (!closed) {
+    await Promise.race([
+      force().catch(() => undefined),
+      new Promise((resolve) => setTimeout(resolve, 500).unref()),
+    ]);
+  }
+}

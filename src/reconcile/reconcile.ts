@@ -1,0 +1,191 @@
+import { randomUUID } from 'node:crypto';
+import {
+  type ActionDefinition,
+  readAnswer,
+  type SettleOutcome,
+  settleAction,
+  textOfResult,
+} from '../actions/index.ts';
+import type { Log } from '../log.ts';
+import { callFunction, type Database } from '../postgres/index.ts';
+import { sweepAll } from '../runs/index.ts';
+import type { KeyRing } from '../seal/index.ts';
+import type { Registry } from '../workflows/index.ts';
+
+export type ReconcileCounts = Record<
+  'asked' | 'found' | 'absent' | 'different' | 'cannot_say' | 'repeated',
+  number
+>;
+
+type Due = { tenant: string; run_id: string; action_id: string };
+
+type Loaded = {
+  workflow: string;
+  version: string;
+  tool: string;
+  recovery: string;
+  attempt: number;
+  sealed_arguments: Buffer;
+  absent_after: Date;
+  reconcile_tries: number;
+  asked_at: Date;
+};
+
+/** A look-up is given this long; a provider that does not answer is asked again later. */
+const LOOKUP_MS = 15_000;
+/** While one reconciler asks, no other takes the action. Longer than a look-up. */
+const LEASE_MS = 30_000;
+
+export type ReconcileEnvironment = { db: Database; keys: KeyRing; registry: Registry; log: Log };
+
+/** One bounded pass over due actions, and over idempotent ones whose run may go on by itself. */
+export async function reconcileOnce(
+  env: ReconcileEnvironment,
+  options: { limit: number },
+): Promise<ReconcileCounts> {
+  const counts: ReconcileCounts = { asked: 0, found: 0, absent: 0, different: 0, cannot_say: 0, repeated: 0 };
+  const due = await callFunction<Due>(env.db, 'claim_actions_to_reconcile', [
+    options.limit,
+    LEASE_MS,
+    [...env.registry.keys()],
+  ]);
+  for (const action of due) {
+    try {
+      await reconcileAction(env, action, counts);
+    } catch (error) {
+      env.log.warn(
+        { action: action.action_id, err: error },
+        'an action was not reconciled; it is due again later',
+      );
+    }
+  }
+  const repeatable = await callFunction<{ tenant: string; run_id: string }>(env.db, 'runs_to_repeat', [
+    options.limit,
+  ]);
+  counts.repeated = (await sweepAll(env.db, repeatable, 0)).settled;
+  return counts;
+}
+
+async function reconcileAction(env: ReconcileEnvironment, due: Due, counts: ReconcileCounts): Promise<void> {
+  const [loaded] = await callFunction<Loaded>(env.db, 'load_action_to_reconcile', [
+    due.tenant,
+    due.run_id,
+    due.action_id,
+  ]);
+  if (loaded === undefined) {
+    return;
+  }
+  const definition = env.registry.get(`${loaded.workflow}@${loaded.version}`)?.actions.get(loaded.tool);
+  const asked = await ask(env, definition, due, loaded);
+  counts.asked += 1;
+  counts[asked.outcome] += 1;
+  const outcome: SettleOutcome = asked.outcome === 'found' ? 'succeeded' : asked.outcome;
+  await settle(
+    env,
+    due,
+    loaded,
+    outcome,
+    asked.evidence,
+    asked.outcome === 'found' ? textOfResult(asked.evidence) : null,
+    backoffMs(loaded),
+  );
+}
+
+type Asked = { outcome: 'found' | 'absent' | 'different' | 'cannot_say'; evidence: unknown };
+
+async function ask(
+  env: ReconcileEnvironment,
+  definition: ActionDefinition | undefined,
+  due: Due,
+  loaded: Loaded,
+): Promise<Asked> {
+  const find = definition?.recovery.find ?? null;
+  if (find === null) {
+    // Today's code of this version has no look-up for the tool: an operator's matter, not an answer.
+    return { outcome: 'cannot_say', evidence: null };
+  }
+  const args = env.keys.openJson('review', loaded.sealed_arguments, {
+    tenant: due.tenant,
+    table: 'actions',
+    column: 'sealed_arguments',
+    row: due.action_id,
+  });
+  const signal = AbortSignal.timeout(LOOKUP_MS);
+  const deadline = new Promise<never>((_resolve, reject) =>
+    signal.addEventListener('abort', () => reject(new Error('look-up deadline')), { once: true }),
+  );
+  try {
+    const answer = readAnswer(
+      await Promise.race([find({ operationKey: due.action_id, args, signal }), deadline]),
+    );
+    if (answer.found === true) {
+      return { outcome: 'found', evidence: answer.receipt };
+    }
+    if (answer.found === 'different') {
+      return { outcome: 'different', evidence: answer.evidence ?? null };
+    }
+    return { outcome: answer.found === false ? 'absent' : 'cannot_say', evidence: null };
+  } catch (error) {
+    env.log.warn({ action: due.action_id, err: error }, 'a look-up failed, which proves nothing');
+    return { outcome: 'cannot_say', evidence: null };
+  }
+}
+
+async function settle(
+  env: ReconcileEnvironment,
+  due: Due,
+  loaded: Loaded,
+  outcome: SettleOutcome,
+  evidence: unknown,
+  result: string | null,
+  waitMs: number,
+): Promise<void> {
+  const receiptId = randomUUID();
+  const { tenant } = due;
+  const settled = await settleAction(env.db, {
+    tenant,
+    runId: due.run_id,
+    actionId: due.action_id,
+    attempt: loaded.attempt,
+    outcome,
+    source: 'lookup',
+    receiptId,
+    sealedReceipt:
+      evidence === null
+        ? null
+        : env.keys.seal('state', textOfResult(evidence), {
+            tenant,
+            table: 'receipts',
+            column: 'sealed',
+            row: receiptId,
+          }),
+    sealedResult:
+      result === null
+        ? null
+        : env.keys.seal('state', result, {
+            tenant,
+            table: 'actions',
+            column: 'sealed_result',
+            row: due.action_id,
+          }),
+    backoffMs: waitMs,
+    askedAt: loaded.asked_at,
+  });
+  env.log.info(
+    {
+      action: due.action_id,
+      attempt: loaded.attempt,
+      answer: outcome,
+      outcome: settled.outcome,
+      run: due.run_id,
+    },
+    'asked the provider',
+  );
+}
+
+/** 1 s, 2 s, 4 s … at most 5 minutes, with up to a fifth of jitter; never before an absence could count. */
+function backoffMs(loaded: Loaded): number {
+  const wait = Math.min(300_000, 1_000 * 2 ** Math.min(loaded.reconcile_tries, 9)) * (1 + Math.random() / 5);
+  const untilAbsenceCounts = loaded.absent_after.getTime() - loaded.asked_at.getTime() + 100;
+  return Math.round(Math.min(Math.max(wait, Math.min(untilAbsenceCounts, 300_000)), 360_000));
+}

@@ -1,0 +1,141 @@
+import type { LedgerAction } from '../actions/index.ts';
+import type { UsageNumbers } from '../agents-sdk/index.ts';
+import type { StoredCall } from '../journal/index.ts';
+import { callFunction, type Database } from '../postgres/index.ts';
+import type { Capabilities } from '../workflows/index.ts';
+
+/** A run as its new owner holds it: everything a segment needs, from one round trip. */
+export type ClaimedRun = {
+  tenant: string;
+  runId: string;
+  workflow: string;
+  version: string;
+  segment: number;
+  epoch: number;
+  attempt: number;
+  usage: Partial<UsageNumbers>;
+  sealed: Buffer;
+  actions: LedgerAction[];
+  calls: StoredCall[];
+};
+
+export type Claim =
+  | { outcome: 'claimed'; run: ClaimedRun }
+  | { outcome: 'held'; waitMs: number }
+  | { outcome: 'stale' | 'cannot_carry' | 'dead_lettered' | 'unknown' };
+
+type ClaimRow = {
+  outcome: Claim['outcome'];
+  wait_ms: number | null;
+  run: {
+    workflow: string;
+    version: string;
+    segment: number;
+    epoch: number;
+    attempt: number;
+    usage: Partial<UsageNumbers>;
+  } | null;
+  sealed: Buffer | null;
+  actions: ActionRow[] | null;
+  calls: StoredCall[] | null;
+};
+
+type ActionRow = {
+  id: string;
+  call_id: string;
+  tool: string;
+  tool_version: string;
+  gated: boolean;
+  recovery: LedgerAction['recovery'];
+  state: string;
+  reason: string | null;
+  attempt: number;
+  proposed_digest: string;
+  effective_digest: string | null;
+  sealed_arguments: string | null;
+  approval_id: string | null;
+  approval_state: string | null;
+  checkpoint: number | null;
+  sealed_words: string | null;
+};
+
+/** See `claim_run`: compares the wake, the hold and the worker's capabilities on the locked row. */
+export async function claimRun(
+  db: Database,
+  ask: {
+    tenant: string;
+    runId: string;
+    wake: number;
+    workerId: string;
+    ttlMs: number;
+    maxAttempts: number;
+    leaseBusy: boolean;
+    capabilities: Capabilities;
+  },
+): Promise<Claim> {
+  const [row] = await callFunction<ClaimRow>(db, 'claim_run', [
+    ask.tenant,
+    ask.runId,
+    ask.wake,
+    ask.workerId,
+    ask.ttlMs,
+    ask.maxAttempts,
+    ask.leaseBusy,
+    ask.capabilities.workflows,
+    ask.capabilities.stateSchemas,
+    ask.capabilities.tools,
+  ]);
+  if (row === undefined) {
+    throw new Error('claim_run returned no row');
+  }
+  if (row.outcome === 'held') {
+    return { outcome: 'held', waitMs: row.wait_ms ?? 1_000 };
+  }
+  if (row.outcome !== 'claimed') {
+    return { outcome: row.outcome };
+  }
+  if (row.run === null || row.sealed === null) {
+    throw new Error('a claimed run has no checkpoint');
+  }
+  return {
+    outcome: 'claimed',
+    run: {
+      tenant: ask.tenant,
+      runId: ask.runId,
+      ...row.run,
+      sealed: row.sealed,
+      actions: (row.actions ?? []).map(readAction),
+      calls: row.calls ?? [],
+    },
+  };
+}
+
+function readAction(row: ActionRow): LedgerAction {
+  return {
+    id: row.id,
+    callId: row.call_id,
+    tool: row.tool,
+    toolVersion: row.tool_version,
+    gated: row.gated,
+    recovery: row.recovery,
+    state: row.state,
+    reason: row.reason,
+    attempt: row.attempt,
+    proposedDigest: row.proposed_digest,
+    effectiveDigest: row.effective_digest,
+    sealedArguments: fromBase64(row.sealed_arguments),
+    approval:
+      row.approval_id === null
+        ? null
+        : {
+            id: row.approval_id,
+            state: row.approval_state ?? '',
+            checkpoint: row.checkpoint ?? -1,
+            sealedWords: fromBase64(row.sealed_words),
+          },
+  };
+}
+
+function fromBase64(text: string | null): Buffer | null {
+  return text === null ? null : Buffer.from(text, 'base64');
+}

@@ -1,0 +1,197 @@
+import { randomUUID } from 'node:crypto';
+import { definitionReview, type LedgerAction } from '../actions/index.ts';
+import { type SegmentResult, STATE_SCHEMA, type UsageNumbers } from '../agents-sdk/index.ts';
+import { type RunInput, sealState } from '../checkpoints/index.ts';
+import type { JsonValue } from '../digests/index.ts';
+import { CountersignError } from '../errors.ts';
+import type { JournalRow } from '../journal/index.ts';
+import { callFunction, type Database } from '../postgres/index.ts';
+import type { KeyRing } from '../seal/index.ts';
+import type { RegisteredWorkflow } from '../workflows/index.ts';
+import type { ClaimedRun } from './claim.ts';
+
+type Owner = { db: Database; keys: KeyRing; run: ClaimedRun };
+
+/**
+ * Pause: one fenced transaction with the checkpoint, one approval per call that a person must decide, usage, status.
+ *
+ * @returns the status after, or null when this worker is no longer the owner.
+ */
+export async function pause(
+  owner: Owner,
+  registered: RegisteredWorkflow,
+  context: RunInput['context'],
+  actions: ReadonlyMap<string, LedgerAction>,
+  result: Extract<SegmentResult, { kind: 'paused' }>,
+): Promise<string | null> {
+  const { db, keys, run } = owner;
+  const number = run.segment + 1;
+  const manifest = new Set<string>();
+  const approvals = [];
+  for (const call of result.pending) {
+    const action = actions.get(call.callId);
+    const definition = registered.actions.get(call.tool);
+    if (action === undefined || definition === undefined) {
+      throw new CountersignError(
+        'TOOL_NOT_GUARDED',
+        `The agent paused at ${call.tool}, which is not an action() of this workflow.`,
+        {
+          details: { tool: call.tool },
+        },
+      );
+    }
+    manifest.add(definition.manifest);
+    if (action.state === 'prepared') {
+      approvals.push(requestApproval(owner, definition, action));
+    }
+  }
+  const sealed = sealState(
+    keys,
+    { tenant: run.tenant, runId: run.runId, number },
+    { workflow: run.workflow, context },
+    result.stateText(),
+  );
+  const [row] = await callFunction<{ pause_run: string | null }>(db, 'pause_run', [
+    run.tenant,
+    run.runId,
+    run.epoch,
+    number,
+    sealed,
+    STATE_SCHEMA,
+    [...manifest],
+    JSON.stringify(approvals),
+    JSON.stringify(addUsage(run.usage, result.usage)),
+  ]);
+  return row?.pause_run ?? null;
+}
+
+function requestApproval(
+  { keys, run }: Owner,
+  definition: Parameters<typeof definitionReview>[0],
+  action: LedgerAction,
+) {
+  const id = randomUUID();
+  if (action.sealedArguments === null) {
+    throw new Error('a prepared action has no arguments');
+  }
+  const args = keys.openJson('review', action.sealedArguments, {
+    tenant: run.tenant,
+    table: 'actions',
+    column: 'sealed_arguments',
+    row: action.id,
+  });
+  const rule = definition.approvalFor(args);
+  if (rule === null) {
+    throw new CountersignError(
+      'ARGUMENTS_NOT_STABLE',
+      `The approval rule of ${definition.name} gave two answers for the same arguments.`,
+      {
+        details: { action: definition.name },
+      },
+    );
+  }
+  const snapshot = definitionReview(definition, args as JsonValue);
+  return {
+    id,
+    action_id: action.id,
+    policy: rule.policy,
+    quorum: rule.quorum,
+    expires_in_ms: rule.expiresInMs,
+    execute_within_ms: rule.executeWithinMs,
+    sealed_review: keys
+      .sealJson('review', snapshot, {
+        tenant: run.tenant,
+        table: 'approvals',
+        column: 'sealed_review',
+        row: id,
+      })
+      .toString('base64'),
+  };
+}
+
+/** Finish with the final output. @returns false when this worker is no longer the owner. */
+export async function complete(
+  owner: Owner,
+  result: Extract<SegmentResult, { kind: 'final' }>,
+  unstored: JournalRow[],
+): Promise<boolean> {
+  const { keys, run } = owner;
+  const output = keys.sealJson('review', result.output as JsonValue, {
+    tenant: run.tenant,
+    table: 'runs',
+    column: 'sealed_output',
+    row: run.runId,
+  });
+  return finishRun(owner, 'completed', output, null, result.usage, unstored);
+}
+
+/** Finish with a failure that a repetition would only repeat. */
+export async function fail(owner: Owner, code: string): Promise<boolean> {
+  return finishRun(owner, 'failed', null, code, null, []);
+}
+
+async function finishRun(
+  { db, run }: Owner,
+  status: string,
+  output: Buffer | null,
+  reason: string | null,
+  usage: UsageNumbers | null,
+  unstored: JournalRow[],
+): Promise<boolean> {
+  const [row] = await callFunction<{ finish_run: boolean }>(db, 'finish_run', [
+    run.tenant,
+    run.runId,
+    run.epoch,
+    status,
+    output,
+    reason,
+    JSON.stringify(usage === null ? run.usage : addUsage(run.usage, usage)),
+    unstored.length === 0 ? null : JSON.stringify(unstored),
+  ]);
+  return row?.finish_run ?? false;
+}
+
+/**
+ * Lets a running run go. With a `failure` class the attempt counts and the budget may end in a dead letter; without
+ * one the attempt is handed back.
+ *
+ * @returns the status after, or null when this worker was no longer the owner.
+ */
+export async function release(
+  { db, run }: Omit<Owner, 'keys'>,
+  options: {
+    reason: string | null;
+    delayMs: number;
+    failure: 'transient_exhausted' | 'permanent' | 'diverged' | null;
+    maxAttempts: number;
+  },
+): Promise<string | null> {
+  const [row] = await callFunction<{ release_run: string | null }>(db, 'release_run', [
+    run.tenant,
+    run.runId,
+    run.epoch,
+    options.reason,
+    options.delayMs,
+    options.failure,
+    options.maxAttempts,
+    options.failure === null,
+  ]);
+  return row?.release_run ?? null;
+}
+
+export async function park({ db, run }: Omit<Owner, 'keys'>, reason: string): Promise<void> {
+  await callFunction(db, 'park_run', [run.tenant, run.runId, run.epoch, reason]);
+}
+
+export async function quarantine({ db, run }: Omit<Owner, 'keys'>, reason: string): Promise<void> {
+  await callFunction(db, 'quarantine_run', [run.tenant, run.runId, run.epoch, reason]);
+}
+
+function addUsage(before: Partial<UsageNumbers>, more: UsageNumbers): UsageNumbers {
+  return {
+    requests: (before.requests ?? 0) + more.requests,
+    inputTokens: (before.inputTokens ?? 0) + more.inputTokens,
+    outputTokens: (before.outputTokens ?? 0) + more.outputTokens,
+    totalTokens: (before.totalTokens ?? 0) + more.totalTokens,
+  };
+}

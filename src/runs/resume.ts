@@ -1,0 +1,251 @@
+import { randomUUID } from 'node:crypto';
+import { refusalText, Suspended } from '../actions/index.ts';
+import { runSegment, type SegmentResult } from '../agents-sdk/index.ts';
+import { type ErrorCode, isCountersignError } from '../errors.ts';
+import type { Hold, HoldKeeper } from '../leases/index.ts';
+import type { Log } from '../log.ts';
+import type { Database } from '../postgres/index.ts';
+import type { Leases, ResumeJob, Verdict } from '../queue/index.ts';
+import type { KeyRing } from '../seal/index.ts';
+import type { Capabilities, RegisteredWorkflow, Registry } from '../workflows/index.ts';
+import { type ClaimedRun, claimRun } from './claim.ts';
+import { complete, fail, park, pause, quarantine, release } from './outcome.ts';
+import { makeSegment, type OpenedSegment, openSegment, type Segment } from './segment.ts';
+
+/** What became of deliveries, counted: duplicates, late and stale ones are harmless and visible. */
+export type DeliveryCounts = Record<
+  | 'claimed'
+  | 'stale'
+  | 'held'
+  | 'cannot_carry'
+  | 'dead_lettered'
+  | 'unknown'
+  | 'malformed'
+  | 'paused'
+  | 'completed'
+  | 'failed'
+  | 'suspended'
+  | 'released'
+  | 'parked'
+  | 'quarantined'
+  | 'lost',
+  number
+>;
+
+export function newCounts(): DeliveryCounts {
+  return {
+    claimed: 0,
+    stale: 0,
+    held: 0,
+    cannot_carry: 0,
+    dead_lettered: 0,
+    unknown: 0,
+    malformed: 0,
+    paused: 0,
+    completed: 0,
+    failed: 0,
+    suspended: 0,
+    released: 0,
+    parked: 0,
+    quarantined: 0,
+    lost: 0,
+  };
+}
+
+export type WorkerEnvironment = {
+  db: Database;
+  keys: KeyRing;
+  leases: Leases;
+  holds: HoldKeeper;
+  registry: Registry;
+  capabilities: Capabilities;
+  log: Log;
+  workerId: string;
+  counts: DeliveryCounts;
+  settings: { ttlMs: number; maxAttempts: number; maxSegmentMs: number; retryDelayMs: number };
+};
+
+/**
+ * One delivery, from the job to its acknowledgement: the verdict is given only after the next durable state is
+ * committed (I8). An error that escapes means that Postgres gave no answer; the job then comes back.
+ */
+export async function carryDelivery(env: WorkerEnvironment, job: ResumeJob): Promise<Verdict> {
+  const leaseHolder = randomUUID();
+  const lease = await env.leases.acquire(job.tenant, job.runId, leaseHolder, env.settings.ttlMs);
+  const asked = performance.now();
+  try {
+    const claim = await claimRun(env.db, {
+      ...job,
+      workerId: env.workerId,
+      ttlMs: env.settings.ttlMs,
+      maxAttempts: env.settings.maxAttempts,
+      leaseBusy: lease === 'busy',
+      capabilities: env.capabilities,
+    });
+    env.counts[claim.outcome] += 1;
+    if (claim.outcome === 'held') {
+      return { kind: 'delay', ms: Math.min(Math.max(claim.waitMs, 100), env.settings.ttlMs) };
+    }
+    if (claim.outcome === 'cannot_carry') {
+      return { kind: 'delay', ms: 1_000 };
+    }
+    if (claim.outcome !== 'claimed') {
+      return { kind: 'done' };
+    }
+    if (lease === 'busy') {
+      await env.leases.seize(job.tenant, job.runId, leaseHolder, env.settings.ttlMs);
+    }
+    const hold = env.holds.add(
+      { tenant: job.tenant, runId: job.runId, epoch: claim.run.epoch, leaseHolder },
+      asked,
+    );
+    try {
+      await carryRun(env, claim.run, hold);
+    } finally {
+      env.holds.remove(hold);
+    }
+    return { kind: 'done' };
+  } finally {
+    if (lease !== 'unknown') {
+      await env.leases.release(job.tenant, job.runId, leaseHolder);
+    }
+  }
+}
+
+/** Runs the claimed segment and commits what became of it. */
+async function carryRun(env: WorkerEnvironment, run: ClaimedRun, hold: Hold): Promise<void> {
+  const owner = { db: env.db, keys: env.keys, run };
+  try {
+    const registered = env.registry.get(`${run.workflow}@${run.version}`);
+    if (registered === undefined) {
+      throw new Error('claimed a run of a workflow that is not loaded');
+    }
+    const opened = await openSegment(env, run, registered);
+    if (opened === 'undecided') {
+      await release(owner, {
+        reason: null,
+        delayMs: 0,
+        failure: null,
+        maxAttempts: env.settings.maxAttempts,
+      });
+      return;
+    }
+    const segment = makeSegment(env, run, registered, hold, opened.context);
+    const result = await runToPauseOrEnd(env, registered, hold, opened, segment);
+    const stored =
+      result.kind === 'final'
+        ? await complete(owner, result, segment.journal.unstored)
+        : (await pause(owner, registered, opened.ids, segment.journal.actions, result)) !== null;
+    count(env, stored ? (result.kind === 'final' ? 'completed' : 'paused') : 'lost', run);
+  } catch (error) {
+    await settleFailure(env, owner, error);
+  }
+}
+
+/**
+ * Runs the agent to its next pause or its end. A pause in which nothing can be decided (every pending call had its
+ * arguments refused) is answered at once.
+ */
+async function runToPauseOrEnd(
+  env: WorkerEnvironment,
+  registered: RegisteredWorkflow,
+  hold: Hold,
+  opened: OpenedSegment,
+  segment: Segment,
+): Promise<SegmentResult> {
+  const signal = AbortSignal.any([hold.lost.signal, AbortSignal.timeout(env.settings.maxSegmentMs)]);
+  let start = opened.start;
+  for (;;) {
+    const { agent, provider, workflow } = registered;
+    const result = await runSegment({
+      agent,
+      provider,
+      start,
+      port: segment.port,
+      maxTurns: workflow.maxTurns,
+      signal,
+    });
+    if (
+      result.kind === 'final' ||
+      result.pending.some((call) => segment.journal.actions.get(call.callId)?.state !== 'not_executed')
+    ) {
+      return result;
+    }
+    for (const call of result.pending) {
+      call.reject(refusalText(segment.journal.actions.get(call.callId)?.reason ?? null));
+    }
+    start = { kind: 'state', state: result.state };
+  }
+}
+
+/** What a thrown code means for the run. Everything not named here is transient: run the segment again, later. */
+const MEANING: Partial<Record<ErrorCode, 'quarantine' | 'park' | 'fail' | 'diverged'>> = {
+  SEAL_BROKEN: 'quarantine',
+  DIGEST_MISMATCH: 'quarantine',
+  CALL_NOT_IN_LEDGER: 'quarantine',
+  KEY_MISSING: 'park',
+  TOOL_NOT_GUARDED: 'park',
+  STATE_SCHEMA_UNSUPPORTED: 'park',
+  SEAL_VERSION_UNSUPPORTED: 'park',
+  CONTEXT_INVALID: 'fail',
+  RUN_FAILED: 'fail',
+  ARGUMENTS_NOT_STABLE: 'fail',
+  HOSTED_TOOL_REFUSED: 'fail',
+  SERVER_HELD_CONVERSATION: 'fail',
+  REPLAY_DIVERGED: 'diverged',
+};
+
+async function settleFailure(
+  env: WorkerEnvironment,
+  owner: Parameters<typeof fail>[0],
+  error: unknown,
+): Promise<void> {
+  const { run } = owner;
+  const { maxAttempts, retryDelayMs } = env.settings;
+  if (error instanceof Suspended) {
+    const lost = error.code === 'LEASE_LOST';
+    if (!error.released) {
+      await release(owner, { reason: null, delayMs: 0, failure: null, maxAttempts });
+    }
+    count(env, lost ? 'lost' : 'suspended', run, { code: error.code });
+    return;
+  }
+  const code: ErrorCode | 'UNEXPECTED' = isCountersignError(error) ? error.code : 'UNEXPECTED';
+  if (code === 'POSTGRES_UNAVAILABLE') {
+    throw error;
+  }
+  env.log.warn({ run: run.runId, epoch: run.epoch, code, err: error }, 'a segment ended with an error');
+  switch (code === 'UNEXPECTED' ? undefined : MEANING[code]) {
+    case 'quarantine':
+      await quarantine(owner, code);
+      return count(env, 'quarantined', run, { code });
+    case 'park':
+      await park(owner, code);
+      return count(env, 'parked', run, { code });
+    case 'fail':
+      return count(env, (await fail(owner, code)) ? 'failed' : 'lost', run, { code });
+    case 'diverged':
+      await release(owner, { reason: code, delayMs: 0, failure: 'diverged', maxAttempts });
+      return count(env, 'released', run, { code });
+    case undefined: {
+      const delayMs = Math.min(60_000, retryDelayMs * 2 ** (run.attempt - 1));
+      const status = await release(owner, {
+        reason: code,
+        delayMs,
+        failure: 'transient_exhausted',
+        maxAttempts,
+      });
+      count(env, status === null ? 'lost' : 'released', run, { code, status });
+    }
+  }
+}
+
+function count(
+  env: WorkerEnvironment,
+  what: keyof DeliveryCounts,
+  run: ClaimedRun,
+  more: Record<string, unknown> = {},
+): void {
+  env.counts[what] += 1;
+  env.log.info({ run: run.runId, epoch: run.epoch, segment: run.segment, ...more }, `run ${what}`);
+}

@@ -1,0 +1,116 @@
+import { type LedgerAction, performAction, Suspended } from '../actions/index.ts';
+import { openState as openRunState, type SegmentPort, type SegmentStart } from '../agents-sdk/index.ts';
+import { openInput, openState, type RunInput } from '../checkpoints/index.ts';
+import { CountersignError } from '../errors.ts';
+import { callKey, type JournalEnvironment, respond } from '../journal/index.ts';
+import type { Hold, HoldKeeper } from '../leases/index.ts';
+import type { Log } from '../log.ts';
+import type { Database } from '../postgres/index.ts';
+import type { KeyRing } from '../seal/index.ts';
+import { openContext, type RegisteredWorkflow } from '../workflows/index.ts';
+import type { ClaimedRun } from './claim.ts';
+import { applyDecisions, assertReviewed } from './decisions.ts';
+
+type Environment = { db: Database; keys: KeyRing; log: Log; holds: HoldKeeper };
+
+export type OpenedSegment = { start: SegmentStart; ids: RunInput['context']; context: object };
+
+/**
+ * Opens the checkpoint, rebuilds the context, verifies what is pending and applies the decisions.
+ *
+ * @returns `undecided` when a decision is missing: then nothing may run.
+ * @throws whatever `openState`, `openContext` and `assertReviewed` throw.
+ */
+export async function openSegment(
+  env: Environment,
+  run: ClaimedRun,
+  registered: RegisteredWorkflow,
+): Promise<OpenedSegment | 'undecided'> {
+  const id = { tenant: run.tenant, runId: run.runId, number: run.segment };
+  if (run.segment === 0) {
+    const { input, context: ids } = openInput(env.keys, id, run.sealed);
+    const context = openContext(registered.workflow, ids, run);
+    return { start: { kind: 'input', input, context }, ids, context };
+  }
+  const { context: ids, stateText } = openState(env.keys, id, run.workflow, run.sealed);
+  const context = openContext(registered.workflow, ids, run);
+  const { state, pending } = await openRunState(registered.agent, stateText, context);
+  const actions = byCallId(run.actions);
+  assertReviewed({ tenant: run.tenant, segment: run.segment, pending, actions, registered });
+  if (!applyDecisions(env.keys, run.tenant, pending, actions)) {
+    return 'undecided';
+  }
+  return { start: { kind: 'state', state }, ids, context };
+}
+
+export type Segment = { port: SegmentPort; journal: JournalEnvironment };
+
+/** The two doors of one segment: its journal and its ledger, both shut as soon as the hold is not trusted. */
+export function makeSegment(
+  env: Environment,
+  run: ClaimedRun,
+  registered: RegisteredWorkflow,
+  hold: Hold,
+  context: object,
+): Segment {
+  const { db, keys, log } = env;
+  const { tenant, runId, epoch, segment } = run;
+  const journal: JournalEnvironment = {
+    db,
+    keys,
+    tenant,
+    runId,
+    epoch,
+    segment,
+    stored: new Map(run.calls.map((call) => [callKey(call.path, call.n), call])),
+    definitions: registered.actions,
+    actions: byCallId(run.actions),
+    unstored: [],
+  };
+  const assertTrusted = () => {
+    if (!env.holds.isTrusted(hold)) {
+      throw new Suspended('LEASE_LOST', true);
+    }
+  };
+  const lanes = new Map<string, Promise<unknown>>();
+  const port: SegmentPort = {
+    respond: async (ask) => {
+      assertTrusted();
+      return respond(journal, ask);
+    },
+    // A call that is in no row is never let through; the pause then refuses it.
+    isGated: (callId) => journal.actions.get(callId)?.gated ?? true,
+    perform: async (call) => {
+      assertTrusted();
+      const action = journal.actions.get(call.callId);
+      const definition = registered.actions.get(call.tool);
+      if (action === undefined || definition === undefined) {
+        throw new CountersignError(
+          'CALL_NOT_IN_LEDGER',
+          'The agent made a call that the ledger does not know.',
+          { details: { tool: call.tool } },
+        );
+      }
+      // Two identical calls of one turn are two actions, one after the other: the second must see how the first ended.
+      return inLane(lanes, `${call.tool}/${action.effectiveDigest}`, () =>
+        performAction({ db, keys, log, tenant, runId, epoch, context }, definition, action, call),
+      );
+    },
+  };
+  return { port, journal };
+}
+
+function byCallId(actions: readonly LedgerAction[]): Map<string, LedgerAction> {
+  return new Map(actions.map((action) => [action.callId, action]));
+}
+
+/** Runs `work` after everything that entered the same lane before it, however that ended. */
+function inLane<T>(lanes: Map<string, Promise<unknown>>, lane: string, work: () => Promise<T>): Promise<T> {
+  const before = lanes.get(lane) ?? Promise.resolve();
+  const mine = before.then(work, work);
+  lanes.set(
+    lane,
+    mine.catch(() => undefined),
+  );
+  return mine;
+}

@@ -1,0 +1,69 @@
+import { type ActionDefinition, definitionOf } from '../actions/index.ts';
+import {
+  type Agent,
+  assertUngated,
+  defaultModelProvider,
+  inspectGraph,
+  type ModelProvider,
+} from '../agents-sdk/index.ts';
+import { CountersignError } from '../errors.ts';
+import type { Workflow } from './define.ts';
+
+/** A workflow whose agent has been built and checked. */
+export type RegisteredWorkflow = {
+  readonly workflow: Workflow;
+  readonly agent: Agent;
+  readonly actions: ReadonlyMap<string, ActionDefinition>;
+  readonly provider: ModelProvider;
+};
+
+/** By `name@version`. */
+export type Registry = ReadonlyMap<string, RegisteredWorkflow>;
+
+/**
+ * Builds every workflow's agent once and checks its whole graph.
+ *
+ * @throws WORKFLOW_INVALID (two of one name and version; two actions of one name in one workflow),
+ *   TOOL_NOT_GUARDED, HOSTED_TOOL_REFUSED
+ */
+export async function buildRegistry(workflows: readonly Workflow[]): Promise<Registry> {
+  const registry = new Map<string, RegisteredWorkflow>();
+  for (const workflow of workflows) {
+    const key = `${workflow.name}@${workflow.version}`;
+    if (registry.has(key)) {
+      throw new CountersignError(
+        'WORKFLOW_INVALID',
+        `Workflow ${key} is defined twice; give one a new version.`,
+        { details: { workflow: workflow.name } },
+      );
+    }
+    const agent = await workflow.agent();
+    const graph = inspectGraph(agent, (tool) => definitionOf(tool) !== undefined);
+    const actions = new Map<string, ActionDefinition>();
+    for (const tool of graph.tools) {
+      const definition = definitionOf(tool);
+      if (definition === undefined) {
+        await assertUngated(tool, key);
+        continue;
+      }
+      const known = actions.get(definition.name);
+      if (known !== undefined && known !== definition) {
+        throw new CountersignError(
+          'WORKFLOW_INVALID',
+          `Workflow ${key} has two actions named "${definition.name}"; the ledger tells them apart by name.`,
+          {
+            details: { workflow: workflow.name, action: definition.name },
+          },
+        );
+      }
+      actions.set(definition.name, definition);
+    }
+    registry.set(key, {
+      workflow,
+      agent,
+      actions,
+      provider: workflow.modelProvider?.() ?? defaultModelProvider(),
+    });
+  }
+  return registry;
+}
