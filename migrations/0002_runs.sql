@@ -214,7 +214,7 @@ begin
   end if;
   if not (r.workflow || '@' || r.version = any (p_workflows) and r.state_schema = any (p_state_schemas) and r.manifest <@ p_tools) then
     outcome := 'cannot_carry';
-    if not expired and not can_be_carried(r) then
+    if not can_be_carried(r) then
       perform settle_parked(p_tenant, p_run, 'NO_CAPABLE_WORKER');
     end if;
     return;
@@ -399,6 +399,11 @@ begin
   perform as_tenant(p_tenant);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
+    return false;
+  end if;
+  -- An end is an end only when every outcome is known: until then the run waits, and reaches the same end again.
+  if exists (select 1 from actions a where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')) then
+    perform settle_run_status(p_tenant, p_run, true);
     return false;
   end if;
   if p_calls is not null then

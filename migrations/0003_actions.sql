@@ -249,7 +249,7 @@ begin
   end if;
   -- A worker that cannot prove its outcome suspends in this transaction; everybody else lets the status be computed.
   run_status := settle_run_status(p_tenant, p_run,
-    next_state in ('outcome_unknown', 'prepared') and r.epoch = p_epoch, coalesce(p_backoff_ms, 0));
+    next_state in ('outcome_unknown', 'prepared') and coalesce(r.epoch = p_epoch, false), coalesce(p_backoff_ms, 0));
   outcome := 'settled';
 end
 $$;

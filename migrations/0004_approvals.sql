@@ -159,6 +159,7 @@ declare
   r runs;
   p approvals;
   last outbox;
+  times integer;
   expired integer := 0;
   after text;
 begin
@@ -174,6 +175,15 @@ begin
     expired := expired + 1;
   end loop;
   after := settle_run_status(p_tenant, p_run, false);
+  -- An idempotent attempt that may not be sent again any more (key lifetime, window or budget spent) waits for a person.
+  if after = 'awaiting_reconciliation' then
+    perform append_event(p_tenant, p_run, 'action_waits_for_person', jsonb_build_object('action', a.id, 'attempt', a.attempt))
+    from actions a where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')
+      and a.recovery = 'idempotent' and a.reconcile_after <= clock_timestamp() and not may_repeat(a);
+    update actions a set reconcile_after = null, state = 'outcome_unknown'
+    where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')
+      and a.recovery = 'idempotent' and a.reconcile_after <= clock_timestamp() and not may_repeat(a);
+  end if;
   if after <> r.status then
     return case when expired > 0 then 'expired' else 'settled' end;
   end if;
@@ -182,7 +192,11 @@ begin
     select * into last from outbox o where o.tenant = p_tenant and o.run_id = p_run order by o.position desc limit 1;
     if last.dead_at is not null then
       return 'dead_outbox';
-    elsif last.id is null or last.sent_at < clock_timestamp() - p_patience_ms * interval '1 millisecond' then
+    end if;
+    -- Patience doubles with each announcement of the same wake: a long queue is not a lost job.
+    select count(*) into times from outbox o where o.tenant = p_tenant and o.run_id = p_run and o.wake = r.wake;
+    if last.id is null
+       or last.sent_at < clock_timestamp() - p_patience_ms * power(2, least(greatest(times - 1, 0), 8)) * interval '1 millisecond' then
       insert into outbox (tenant, run_id, wake) values (p_tenant, p_run, r.wake);
       perform append_event(p_tenant, p_run, 'run_reannounced', jsonb_build_object('wake', r.wake, 'status', after));
       return 'announced';
