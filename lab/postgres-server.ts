@@ -15,18 +15,28 @@ export async function temporaryPostgres(cleanup: Cleanup, name: string): Promise
   if (dirname(cluster) !== (await realpath(dir))) {
     cleanup.defer(() => rm(cluster, { recursive: true, force: true }));
   }
-  cleanup.defer(() => server.stop());
-  killAtExit(server.pid);
+  const release = killAtExit(server.pid);
+  cleanup.defer(async () => {
+    await server.stop();
+    release();
+  });
   return server;
 }
 
-/** The last resort, for an exit that skips the cleanup: the data is thrown away, so no clean shutdown is needed. */
-function killAtExit(pid: number): void {
-  process.once('exit', () => {
+/**
+ * The last resort, for an exit that skips the cleanup: the data is thrown away, so no clean shutdown is needed.
+ * Returns the function that calls it off.
+ */
+function killAtExit(pid: number): () => void {
+  const kill = (): void => {
     try {
       process.kill(pid, 'SIGQUIT');
     } catch {
       // already gone
     }
-  });
+  };
+  process.once('exit', kill);
+  return () => {
+    process.off('exit', kill);
+  };
 }

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { refusalText, Suspended } from '../actions/index.ts';
 import { runSegment, type SegmentResult } from '../agents-sdk/index.ts';
-import { type ErrorCode, isCountersignError } from '../errors.ts';
+import { CountersignError, type ErrorCode, isCountersignError } from '../errors.ts';
 import type { Hold, HoldKeeper } from '../leases/index.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../postgres/index.ts';
@@ -131,7 +131,9 @@ async function carryRun(env: WorkerEnvironment, run: ClaimedRun, hold: Hold): Pr
       return;
     }
     const segment = makeSegment(env, run, registered, hold, opened.context);
-    const result = await runToPauseOrEnd(env, registered, hold, opened, segment);
+    const result = await withinLimit(env.settings.maxSegmentMs, hold, (signal) =>
+      runToPauseOrEnd(registered, opened, segment, signal),
+    );
     const stored =
       result.kind === 'final'
         ? await complete(owner, result, segment.journal.unstored)
@@ -147,13 +149,11 @@ async function carryRun(env: WorkerEnvironment, run: ClaimedRun, hold: Hold): Pr
  * arguments refused) is answered at once.
  */
 async function runToPauseOrEnd(
-  env: WorkerEnvironment,
   registered: RegisteredWorkflow,
-  hold: Hold,
   opened: OpenedSegment,
   segment: Segment,
+  signal: AbortSignal,
 ): Promise<SegmentResult> {
-  const signal = AbortSignal.any([hold.lost.signal, AbortSignal.timeout(env.settings.maxSegmentMs)]);
   let start = opened.start;
   for (;;) {
     const { agent, provider, workflow } = registered;
@@ -175,6 +175,42 @@ async function runToPauseOrEnd(
       call.reject(refusalText(segment.journal.actions.get(call.callId)?.reason ?? null));
     }
     start = { kind: 'state', state: result.state };
+  }
+}
+
+/** How long the SDK may take to give up after its signal, before the segment is left behind. */
+const GRACE_MS = 5_000;
+
+/**
+ * A segment has a maximum length: a plain tool that never returns must not hold its run for ever. At the limit model
+ * calls are aborted and nothing new starts; a little later the segment is given up, whatever its promise does.
+ */
+async function withinLimit<T>(
+  limitMs: number,
+  hold: Hold,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const tooLong = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => {
+      hold.lost.abort(new Error('SEGMENT_TOO_LONG'));
+      timer = setTimeout(
+        () =>
+          reject(
+            new CountersignError(
+              'SEGMENT_TOO_LONG',
+              `The segment lasted more than ${limitMs} ms and was given up.`,
+              { details: { limitMs } },
+            ),
+          ),
+        GRACE_MS,
+      );
+    }, limitMs);
+  });
+  try {
+    return await Promise.race([work(hold.lost.signal), tooLong]);
+  } finally {
+    clearTimeout(timer);
   }
 }
 

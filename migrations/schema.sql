@@ -1,0 +1,419 @@
+-- The schema after all migrations, read from the catalogs of Postgres 18. Not for running.
+-- Written by "npm run schema"; test/migrations/schema.test.ts fails when it is stale.
+
+-- Tables
+
+table actions
+  -- The ledger: one row per consequential tool call. The id is the operation key.
+  tenant text not null
+  id uuid not null  -- The operation key: minted with the stored model response, sent to the provider, never changed.
+  run_id uuid not null
+  segment integer not null
+  path text not null
+  call_id text not null
+  tool text not null
+  tool_version text not null
+  gated boolean not null
+  recovery text not null
+  state text not null
+  reason text
+  attempt integer not null default 0
+  attempt_budget integer not null
+  proposed_digest text not null  -- Of the arguments as the model wrote them: what the state must say.
+  effective_digest text  -- Of the arguments after the schema: what was reviewed and what runs.
+  operation_digest text  -- Over tenant, tool, target and effective arguments: "the same operation".
+  sealed_arguments bytea
+  sealed_result bytea
+  held_by uuid  -- An identical action whose outcome is open; this one waits for it.
+  send_within_ms integer not null
+  call_timeout_ms integer not null
+  settles_within_ms integer
+  key_lifetime_ms bigint
+  reissue text not null default 'by_person'::text
+  first_dispatched_at timestamp with time zone
+  dispatched_at timestamp with time zone
+  deadline_at timestamp with time zone
+  absent_after timestamp with time zone  -- A look-up that started after this may prove that the latest attempt never arrived.
+  reconcile_after timestamp with time zone
+  reconcile_tries integer not null default 0
+  created_at timestamp with time zone not null default clock_timestamp()
+  settled_at timestamp with time zone
+  constraint "a call id names one action of its run" UNIQUE (tenant, run_id, call_id)
+  constraint "a recovery kind is one of four" CHECK ((recovery = ANY (ARRAY['transactional'::text, 'idempotent'::text, 'lookup'::text, 'manual'::text])))
+  constraint "a settled action has what the model is told" CHECK (((state <> ALL (ARRAY['succeeded'::text, 'failed'::text, 'abandoned'::text])) OR (sealed_result IS NOT NULL)))
+  constraint actions_pkey PRIMARY KEY (tenant, id)
+  constraint actions_reissue_check CHECK ((reissue = ANY (ARRAY['automatic'::text, 'by_person'::text])))
+  constraint actions_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  constraint "an action is in a known state" CHECK ((state = ANY (ARRAY['prepared'::text, 'dispatched'::text, 'outcome_unknown'::text, 'succeeded'::text, 'failed'::text, 'not_executed'::text, 'abandoned'::text])))
+  constraint "an action never sent has no attempt to be unsure of" CHECK (((state <> 'abandoned'::text) OR (attempt > 0)))
+  constraint "an action out in the world has a deadline" CHECK (((state <> ALL (ARRAY['dispatched'::text, 'outcome_unknown'::text])) OR ((attempt > 0) AND (deadline_at IS NOT NULL))))
+  constraint "an action that may run has arguments" CHECK (((state = 'not_executed'::text) OR ((effective_digest IS NOT NULL) AND (sealed_arguments IS NOT NULL))))
+  constraint "not executed says why" CHECK (((state <> 'not_executed'::text) OR (reason IS NOT NULL)))
+  CREATE UNIQUE INDEX "an operation is in the open once" ON actions USING btree (tenant, operation_digest) WHERE (state = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
+  CREATE INDEX actions_of_run ON actions USING btree (tenant, run_id, segment)
+  CREATE INDEX actions_to_reconcile ON actions USING btree (reconcile_after) WHERE (state = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
+  row level security, forced
+  policy "loops lease actions" for w to countersign_loops using (true)
+  policy "loops see ids" for r to countersign_loops using (true)
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table approvals
+  -- The request for a person's word on one action, and what became of it.
+  tenant text not null
+  id uuid not null
+  run_id uuid not null
+  checkpoint integer not null
+  action_id uuid not null
+  state text not null
+  policy text not null
+  policy_version integer not null default 1
+  quorum integer not null
+  fingerprint text not null  -- What a decision binds to; see fingerprint_of().
+  sealed_review bytea not null  -- The review snapshot: what the reviewer was shown. Immutable.
+  decide_before timestamp with time zone not null
+  execute_within_ms bigint not null
+  execute_before timestamp with time zone
+  decided_by text
+  decided_at timestamp with time zone
+  sealed_words bytea  -- The reviewer's words; on a rejection the model is told them.
+  created_at timestamp with time zone not null default clock_timestamp()
+  constraint "a decision names who and when" CHECK (((state = ANY (ARRAY['pending'::text, 'expired'::text, 'superseded'::text, 'invalidated'::text])) OR ((decided_by IS NOT NULL) AND (decided_at IS NOT NULL))))
+  constraint "an approval is in a known state" CHECK ((state = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text, 'rejected'::text, 'expired'::text, 'revoked'::text, 'superseded'::text, 'invalidated'::text])))
+  constraint "an approved action has a last moment" CHECK (((state <> ALL (ARRAY['approved'::text, 'consumed'::text])) OR (execute_before IS NOT NULL)))
+  constraint approvals_pkey PRIMARY KEY (tenant, id)
+  constraint approvals_quorum_check CHECK (((quorum >= 1) AND (quorum <= 16)))
+  constraint approvals_tenant_action_id_fkey FOREIGN KEY (tenant, action_id) REFERENCES actions(tenant, id)
+  constraint approvals_tenant_run_id_checkpoint_fkey FOREIGN KEY (tenant, run_id, checkpoint) REFERENCES checkpoints(tenant, run_id, number)
+  CREATE UNIQUE INDEX "an action has one open approval" ON approvals USING btree (tenant, action_id) WHERE (state = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text]))
+  CREATE INDEX approvals_due ON approvals USING btree (decide_before) WHERE (state = 'pending'::text)
+  CREATE INDEX approvals_execution_due ON approvals USING btree (execute_before) WHERE (state = 'approved'::text)
+  CREATE INDEX approvals_of_run ON approvals USING btree (tenant, run_id)
+  row level security, forced
+  policy "loops see ids" for r to countersign_loops using (true)
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table checkpoints
+  -- Immutable. Number 0 is the sealed input; N is the RunState at the N-th pause.
+  tenant text not null
+  run_id uuid not null
+  number integer not null
+  sealed bytea not null
+  state_schema text not null
+  epoch integer not null
+  created_at timestamp with time zone not null default clock_timestamp()
+  constraint checkpoints_pkey PRIMARY KEY (tenant, run_id, number)
+  constraint checkpoints_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  row level security, forced
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table dead_letters
+  -- A run's work given up with a reason. Only a named person puts it back.
+  tenant text not null
+  id uuid not null default gen_random_uuid()
+  run_id uuid not null
+  round integer not null
+  class text not null
+  code text not null
+  created_at timestamp with time zone not null default clock_timestamp()
+  replayed_at timestamp with time zone
+  replayed_by text
+  replay_reason text
+  constraint "a run has one dead letter per round" UNIQUE (tenant, run_id, round)
+  constraint dead_letters_class_check CHECK ((class = ANY (ARRAY['transient_exhausted'::text, 'permanent'::text, 'stalled'::text, 'poison'::text, 'incompatible'::text, 'diverged'::text])))
+  constraint dead_letters_pkey PRIMARY KEY (tenant, id)
+  constraint dead_letters_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  row level security, forced
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table events
+  -- What happened, gapless per run, written in the transition's own transaction, hash-chained. Ids and codes only.
+  tenant text not null
+  run_id uuid not null
+  n integer not null
+  kind text not null
+  data jsonb not null
+  at timestamp with time zone not null
+  previous bytea not null
+  digest bytea not null
+  constraint events_pkey PRIMARY KEY (tenant, run_id, n)
+  constraint events_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  row level security, forced
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table migrations
+  number integer not null
+  name text not null
+  digest text not null
+  applied_at timestamp with time zone not null default clock_timestamp()
+  constraint migrations_pkey PRIMARY KEY (number)
+
+table model_calls
+  -- The journal: each model response, stored before the runner acts on it.
+  tenant text not null
+  run_id uuid not null
+  segment integer not null
+  path text not null  -- Chain of parent call ids, joined by /; empty for the outer agent.
+  n integer not null  -- Order within the path, from 0.
+  request_digest text not null
+  sealed bytea not null
+  usage jsonb not null
+  epoch integer not null
+  created_at timestamp with time zone not null default clock_timestamp()
+  constraint model_calls_pkey PRIMARY KEY (tenant, run_id, segment, path, n)
+  constraint model_calls_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  row level security, forced
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table outbox
+  -- Resume announcements, committed with the state that caused them. The id is the job's id.
+  id uuid not null default gen_random_uuid()
+  position bigint not null generated always as identity  -- Order of a run's rows: they are inserted under the run's lock. Never a cursor.
+  tenant text not null
+  run_id uuid not null
+  wake integer not null
+  available_at timestamp with time zone not null default clock_timestamp()
+  claimed_until timestamp with time zone
+  claim_token uuid
+  sent_at timestamp with time zone
+  failures integer not null default 0
+  dead_at timestamp with time zone
+  dead_reason text
+  created_at timestamp with time zone not null default clock_timestamp()
+  constraint "a row is sent or dead, not both" CHECK (((sent_at IS NULL) OR (dead_at IS NULL)))
+  constraint outbox_pkey PRIMARY KEY (id)
+  constraint outbox_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  CREATE INDEX outbox_of_run ON outbox USING btree (tenant, run_id, "position")
+  CREATE INDEX outbox_to_send ON outbox USING btree ("position") WHERE ((sent_at IS NULL) AND (dead_at IS NULL))
+  row level security, forced
+  policy "loops publish" for * to countersign_loops using (true)
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table receipts
+  -- Evidence about an attempt, kept from whoever holds it, whatever the epoch. Never updated.
+  tenant text not null
+  id uuid not null
+  action_id uuid not null
+  run_id uuid not null
+  attempt integer not null
+  source text not null
+  outcome text not null
+  sealed bytea
+  received_at timestamp with time zone not null default clock_timestamp()
+  constraint receipts_outcome_check CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'failed'::text, 'never_sent'::text, 'unknown'::text, 'absent'::text, 'different'::text, 'cannot_say'::text, 'abandoned'::text])))
+  constraint receipts_pkey PRIMARY KEY (tenant, id)
+  constraint receipts_source_check CHECK ((source = ANY (ARRAY['worker'::text, 'transaction'::text, 'lookup'::text, 'person'::text])))
+  constraint receipts_tenant_action_id_fkey FOREIGN KEY (tenant, action_id) REFERENCES actions(tenant, id)
+  CREATE INDEX receipts_of_action ON receipts USING btree (tenant, action_id)
+  row level security, forced
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table runs
+  -- One execution of a workflow. Waiting statuses are written by settle_run_status alone.
+  tenant text not null
+  id uuid not null
+  workflow text not null
+  version text not null
+  status text not null
+  reason text  -- A stable code for why it waits or ended; never data.
+  wake integer not null default 0  -- Grows whenever the run becomes ready; named by the job; not changed by the claim.
+  epoch integer not null default 0  -- Grows with each claim: the fence. Compared on the locked row.
+  segment integer not null default 0  -- Number of the checkpoint the run goes on from.
+  holder uuid
+  held_until timestamp with time zone  -- Until when its holder alone may work on it, by this database's clock.
+  attempts_in_round integer not null default 0  -- Claims since the last committed progress or replay.
+  round integer not null default 1
+  state_schema text not null  -- What a worker must be able to read to open the current checkpoint.
+  manifest text[] not null default '{}'::text[]  -- Digests of the tools whose actions are open at the current checkpoint.
+  client_key text
+  input_digest text not null
+  requested_by text not null
+  cancel_requested_at timestamp with time zone
+  sealed_output bytea
+  usage jsonb not null default '{}'::jsonb
+  created_at timestamp with time zone not null default clock_timestamp()
+  changed_at timestamp with time zone not null default clock_timestamp()
+  looked_at timestamp with time zone not null default clock_timestamp()  -- When a sweep last looked at it.
+  ended_at timestamp with time zone
+  constraint "a client key starts one run" UNIQUE (tenant, client_key)
+  constraint "a completed run has its output" CHECK (((status <> 'completed'::text) OR (sealed_output IS NOT NULL)))
+  constraint "a run is in a known status" CHECK ((status = ANY (ARRAY['ready'::text, 'running'::text, 'awaiting_approval'::text, 'awaiting_reconciliation'::text, 'parked'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'quarantined'::text, 'dead_lettered'::text])))
+  constraint "a running run is held" CHECK (((status <> 'running'::text) OR ((held_until IS NOT NULL) AND (holder IS NOT NULL))))
+  constraint "an ended run says when" CHECK (((status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text])) = (ended_at IS NOT NULL)))
+  constraint "only a running run is held" CHECK (((status = 'running'::text) OR (held_until IS NULL)))
+  constraint runs_pkey PRIMARY KEY (tenant, id)
+  constraint runs_tenant_fkey FOREIGN KEY (tenant) REFERENCES tenants(id)
+  CREATE INDEX runs_to_sweep ON runs USING btree (looked_at) WHERE (status = ANY (ARRAY['ready'::text, 'running'::text, 'awaiting_approval'::text, 'awaiting_reconciliation'::text, 'parked'::text]))
+  row level security, forced
+  policy "loops renew holds" for w to countersign_loops using (true)
+  policy "loops see ids" for r to countersign_loops using (true)
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table tenants
+  -- Isolation boundaries. A row appears with the tenant's first run.
+  id text not null
+  created_at timestamp with time zone not null default clock_timestamp()
+  constraint "a tenant has a name of 1 to 512 characters" CHECK (((length(id) >= 1) AND (length(id) <= 512)))
+  constraint tenants_pkey PRIMARY KEY (id)
+  row level security, forced
+  policy "only the named tenant" for * to public using ((id = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table votes
+  -- One person's word. The transition is the approval's; votes are many.
+  tenant text not null
+  approval_id uuid not null
+  subject text not null
+  id uuid not null
+  verdict text not null
+  fingerprint text not null
+  cast_at timestamp with time zone not null default clock_timestamp()
+  constraint votes_pkey PRIMARY KEY (tenant, approval_id, subject)
+  constraint votes_subject_check CHECK (((length(subject) >= 1) AND (length(subject) <= 512)))
+  constraint votes_tenant_approval_id_fkey FOREIGN KEY (tenant, approval_id) REFERENCES approvals(tenant, id)
+  constraint votes_verdict_check CHECK ((verdict = ANY (ARRAY['approve'::text, 'reject'::text])))
+  row level security, forced
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table workers
+  -- Who is alive and what it can carry. The claim and settle_run_status compare runs with it.
+  id uuid not null
+  kind text not null
+  name text not null
+  workflows text[] not null  -- name@version of each workflow it has loaded.
+  state_schemas text[] not null
+  tools text[] not null  -- Manifest digests of every action() tool it has loaded.
+  started_at timestamp with time zone not null default clock_timestamp()
+  alive_until timestamp with time zone not null
+  stopped_at timestamp with time zone
+  constraint "a worker process is a resume worker or a reconciler" CHECK ((kind = ANY (ARRAY['resume'::text, 'reconciler'::text])))
+  constraint workers_pkey PRIMARY KEY (id)
+
+table workflows
+  -- Every (name, version) that some worker has ever announced: what start may name.
+  name text not null
+  version text not null
+  announced_at timestamp with time zone not null default clock_timestamp()
+  constraint workflows_pkey PRIMARY KEY (name, version)
+
+-- Functions
+
+function announce_worker(p_id uuid, p_kind text, p_name text, p_workflows text[], p_state_schemas text[], p_tools text[], p_alive_ms integer) returns void language plpgsql security definer owner countersign_loops
+  body sha256 e6850bf57cab6473f0cdab2a473eb27cf90638f43c78fb0c6d3d61a387d3f978
+function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void language plpgsql owner migrator
+  body sha256 a6ed77d18831ed69ccbde0a8192531b0663ad9e9fa573c08612f7f8f7eff74aa
+function as_tenant(p_tenant text) returns void language sql owner migrator
+  body sha256 5067f8fbf7e7cb11506c52580ab9478d3929f92691f75e2c518d43923882b0da
+function can_be_carried(r runs) returns boolean language sql owner migrator
+  body sha256 e7bf7c8268ae2236c81771422bc6a1db21f2c8cfbf6910e94d5866e7d61e56b4
+function cancel_run(p_tenant text, p_run uuid, p_subject text, OUT outcome text, OUT status text, OUT in_flight uuid[]) returns record language plpgsql owner migrator
+  body sha256 2f72c59f19b319f20f0ff0f51bd666db35010116db72fb6e065924a1e5ccd3f2
+function claim_actions_to_reconcile(p_limit integer, p_lease_ms bigint, p_workflows text[]) returns TABLE(tenant text, run_id uuid, action_id uuid) language sql security definer owner countersign_loops
+  body sha256 d0cd28beb750bec8c423a5b5c4d03df1ce60a9522d3d6d9166c37ab064ffb8f6
+function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
+  body sha256 86eb8271039832fb3448d8ddfd29bfacc19a7b2f1b081235a2982008291e3837
+function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb) returns record language plpgsql owner migrator
+  body sha256 de134091201047390230c862c37bdf0f286f7c4fc328fdc208404b7777c14a83
+function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void language plpgsql owner migrator
+  body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
+function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
+  body sha256 e287c6d15264dabc94a0ebeb888e5219cc4e91edd0e2481732e9ad7349fa358f
+function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void language plpgsql owner migrator
+  body sha256 21285b53ed78afb48eb5ea927d6d5f7b9c5e52946ff7edab07b9a18f2b8b21b6
+function decide_approval(p_tenant text, p_approval uuid, p_verdict text, p_subject text, p_fingerprint text, p_vote uuid, p_sealed_words bytea, OUT outcome text, OUT state text, OUT decision_id uuid, OUT decided_by text, OUT decided_at timestamp with time zone, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
+  body sha256 396b0efb92d8b27d28320fe62551bd7b99c17f67352d75ab59bfb8e30739da44
+function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, p_kind text, p_data jsonb, p_at timestamp with time zone) returns bytea language sql owner migrator
+  body sha256 77ebbdbc8b6a89742a9bb3a0f1c85021572362fc4fcb8cdfaebb9fad8779ee03
+function expire_approval(p_tenant text, p approvals) returns void language plpgsql owner migrator
+  body sha256 2de6c2dde506ada9fea78d9c4ce7f9694ae9374b42f8ce867d0929de768aca40
+function fingerprint_of(a actions, p approvals) returns text language sql owner migrator
+  body sha256 c49b57575dac52cef77c069a1608cbd47720a87429321a15fb5fc67cf8554292
+function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb) returns boolean language plpgsql owner migrator
+  body sha256 ed54bd6fac948d0ee2a8f022e7b3e7c984819b1fa0ed4ec5bc27e9436d77278c
+function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text, p_proposed_digest text, p_effective_digest text, OUT outcome text, OUT state text, OUT reason text, OUT attempt integer, OUT sealed_result bytea) returns record language plpgsql owner migrator
+  body sha256 b5c44f39b3135ab1bdc7d31c1ebf924f66081d483a033a6c4a1e06db6efbba4e
+function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
+  body sha256 39d4dd586f06fd56009ccff59f8a9dc820debcf29dfa822bcd0874748512b633
+function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
+  body sha256 2d4bc84db126306da91ed72337bbbbb13412e36dacc849066d521e807be3a597
+function mark_outbox_failed(p_id uuid, p_token uuid, p_counts boolean, p_budget integer, p_retry_ms integer, p_reason text) returns void language sql security definer owner countersign_loops
+  body sha256 d058a4a622add34c30cde9e6277a540e11605174e480ac65f25a447d5d7ef93f
+function mark_outbox_sent(p_ids uuid[], p_token uuid) returns integer language sql security definer owner countersign_loops
+  body sha256 563fcbcbd0c18654d4a143b9e0ee934a0422c149695df13d2fec06f84f7ee0ca
+function may_repeat(a actions) returns boolean language sql owner migrator
+  body sha256 514b3d4a80403b82280cd65d2318e3e75962a505ba991752a72160b4f785831b
+function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
+  body sha256 b7622c02c7de5c3101bf5907d3b2f4ed982c9f8f2c18250f3ce2bb1b33b79ca1
+function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb) returns text language plpgsql owner migrator
+  body sha256 fbe50353c5d249002e465f63ae427a489e41bb38c78688d21c28577f63c99087
+function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
+  body sha256 d1083907fe35edb437d5bb3e035e790e8911db95c235fe69261465a6af564c0d
+function release_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text, p_delay_ms bigint, p_class text, p_max_attempts integer, p_refund boolean) returns text language plpgsql owner migrator
+  body sha256 387175ebe3716ae6ff03f71480241c8779cbece8be62b43386887d5b48937861
+function renew_holds(p_worker uuid, p_ttl_ms integer, p_alive_ms integer, p_tenants text[], p_runs uuid[], p_epochs integer[]) returns TABLE(tenant text, run_id uuid) language plpgsql security definer owner countersign_loops
+  body sha256 cfa50b233f52ac1b368ca513a14fcacd8530c33dd2b82ff6355235ff76a8a01b
+function revoke_approval(p_tenant text, p_approval uuid, p_subject text, OUT outcome text, OUT state text, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
+  body sha256 3cbd82de740dd4bb28c653c2d283faa4f255ffe7002509cb879b23f49964ecc1
+function runs_to_repeat(p_limit integer) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
+  body sha256 0663c4b0d55cffb2887356cdb42f70234eca31418e6ff34628a442c7c1117eab
+function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
+  body sha256 7f1b732971196e49118cd870ab7e2c1866cd9553f8bbf1b3901702cf91ef378d
+function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
+  body sha256 779b92d6f8cf6c9681ad832ce788f980f5f94c6c2411bf5e95b30c6b3ebb6ba6
+function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
+  body sha256 ed641370e6db9158cfc9a29de0cd611aa3285e91e1554a6a43529ee03f5257ac
+function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
+  body sha256 643841e32f0820c7453fb61b3a6fa92ddb6347b8279d5eae8ae7c5fb39c55740
+function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
+  body sha256 22fb9f9273430e835577b0e79ec83008d2edfa0e42736f377f8dd2649cc97c49
+function settle_run_status(p_tenant text, p_run uuid, p_release boolean, p_delay_ms bigint, p_reason text) returns text language plpgsql owner migrator
+  body sha256 8ee502425a858033ef44cd28bac64a7c490d1af82c2364c851fa013072335aba
+function start_run(p_tenant text, p_run uuid, p_workflow text, p_version text, p_client_key text, p_input_digest text, p_sealed_input bytea, p_requested_by text, OUT outcome text, OUT run_id uuid, OUT known text[]) returns record language plpgsql security definer owner migrator
+  body sha256 4bbb4b8d04fb70e8a51c0e62c8156697e619f7229eccba3e7d7c31a6347feeee
+function stop_worker(p_id uuid) returns void language sql security definer owner countersign_loops
+  body sha256 9a7cab9cd08296caf318968dd3e500bb1c11d331b0b088dadf1699a2a41defbe
+function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_epoch integer, p_calls jsonb) returns void language plpgsql owner migrator
+  body sha256 e99e30fb0b057b29ea7a3c04d8fd19d2037604bb4c23b27b00cd62db6a9f7c16
+function sweep_run(p_tenant text, p_run uuid, p_patience_ms bigint) returns text language plpgsql owner migrator
+  body sha256 3e9fb445da989253298cc03ae71414e67b29c996a9efe4fac4ac3b2fa8b7ef3d
+
+-- Grants
+
+countersign_api: INSERT, SELECT on events
+countersign_api: INSERT, SELECT on outbox
+countersign_api: INSERT, SELECT on votes
+countersign_api: SELECT (action_id, attempt, id, outcome, received_at, run_id, source, tenant) on receipts
+countersign_api: SELECT (created_at, epoch, number, run_id, state_schema, tenant) on checkpoints
+countersign_api: SELECT on dead_letters
+countersign_api: SELECT on migrations
+countersign_api: SELECT on tenants
+countersign_api: SELECT on workers
+countersign_api: SELECT on workflows
+countersign_api: SELECT, UPDATE on actions
+countersign_api: SELECT, UPDATE on approvals
+countersign_api: SELECT, UPDATE on runs
+countersign_api: execute append_event, as_tenant, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, may_repeat, revoke_approval, settle_run_status, start_run
+countersign_loops: DELETE, INSERT, SELECT, UPDATE on workers
+countersign_loops: INSERT, SELECT on workflows
+countersign_loops: SELECT (decide_before, execute_before, id, run_id, state, tenant) on approvals
+countersign_loops: SELECT (epoch, held_until, holder, id, looked_at, manifest, reason, state_schema, status, tenant, version, workflow) on runs
+countersign_loops: SELECT (id, reconcile_after, recovery, run_id, state, tenant) on actions
+countersign_loops: SELECT, UPDATE on outbox
+countersign_loops: UPDATE (held_until) on runs
+countersign_loops: UPDATE (reconcile_after) on actions
+countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_outbox, mark_outbox_failed, mark_outbox_sent, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker
+countersign_relay: SELECT on migrations
+countersign_relay: execute claim_outbox, mark_outbox_failed, mark_outbox_sent
+countersign_worker: INSERT, SELECT on checkpoints
+countersign_worker: INSERT, SELECT on dead_letters
+countersign_worker: INSERT, SELECT on events
+countersign_worker: INSERT, SELECT on model_calls
+countersign_worker: INSERT, SELECT on outbox
+countersign_worker: INSERT, SELECT on receipts
+countersign_worker: INSERT, SELECT, UPDATE on actions
+countersign_worker: INSERT, SELECT, UPDATE on approvals
+countersign_worker: SELECT on migrations
+countersign_worker: SELECT on tenants
+countersign_worker: SELECT on votes
+countersign_worker: SELECT on workers
+countersign_worker: SELECT on workflows
+countersign_worker: SELECT, UPDATE on runs
+countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, intend_action, journal_response, load_action_to_reconcile, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, sweep_run

@@ -1,0 +1,3 @@
+import { writeSchema } from './schema.ts';
+
+await writeSchema();
