@@ -2,19 +2,20 @@
 export type Cleanup = {
   /** Registers how to undo something that exists from now on. */
   defer(undo: () => unknown): void;
-  /** Undoes everything, last first. One failing undo does not keep the others from running. Safe to call twice. */
-  run(): Promise<void>;
+  /** Runs `work` with a cleanup of its own, done when the work is, or with this one if that comes first. */
+  scope<T>(work: (inner: Cleanup) => Promise<T>): Promise<T>;
 };
 
 /**
- * Runs `work` and undoes what it deferred. SIGINT and SIGTERM undo it too, and end the process with 128 + signal.
+ * Runs a whole command and undoes what it deferred. SIGINT and SIGTERM undo it too, and end the process with
+ * 128 + signal. Once per process: inside, use `scope`.
  *
  * @param work may throw; its error is thrown on after the cleanup.
  */
 export async function withCleanup<T>(work: (cleanup: Cleanup) => Promise<T>): Promise<T> {
-  const cleanup = createCleanup();
+  const { cleanup, undoAll } = createCleanup();
   const interrupted = (code: number) => (): void => {
-    void cleanup.run().finally(() => process.exit(code));
+    void undoAll().finally(() => process.exit(code));
   };
   const onInterrupt = interrupted(130);
   const onTerminate = interrupted(143);
@@ -23,16 +24,17 @@ export async function withCleanup<T>(work: (cleanup: Cleanup) => Promise<T>): Pr
   try {
     return await work(cleanup);
   } finally {
-    await cleanup.run();
+    await undoAll();
     process.off('SIGINT', onInterrupt);
     process.off('SIGTERM', onTerminate);
   }
 }
 
-function createCleanup(): Cleanup {
+function createCleanup(): { cleanup: Cleanup; undoAll: () => Promise<void> } {
   const undos: (() => unknown)[] = [];
   let running: Promise<void> | null = null;
-  const undoAll = async (): Promise<void> => {
+  const undoEach = async (): Promise<void> => {
+    // One failing undo does not keep the others from running.
     for (let undo = undos.pop(); undo !== undefined; undo = undos.pop()) {
       try {
         await undo();
@@ -41,15 +43,25 @@ function createCleanup(): Cleanup {
       }
     }
   };
-  return {
+  const undoAll = (): Promise<void> => {
+    running ??= undoEach().finally(() => {
+      running = null;
+    });
+    return running;
+  };
+  const cleanup: Cleanup = {
     defer: (undo) => {
       undos.push(undo);
     },
-    run: () => {
-      running ??= undoAll().finally(() => {
-        running = null;
-      });
-      return running;
+    async scope(work) {
+      const inner = createCleanup();
+      undos.push(inner.undoAll);
+      try {
+        return await work(inner.cleanup);
+      } finally {
+        await inner.undoAll();
+      }
     },
   };
+  return { cleanup, undoAll };
 }

@@ -28,8 +28,8 @@ type Effects = Record<keyof typeof EXPERIMENTS, number>;
 
 async function countEffects(cleanup: Cleanup, redisUrl: string | null): Promise<Effects> {
   const provider = await startProvider(cleanup);
-  const approved = await pauseDecideResume(provider, 'approved', { verdict: 'approve' });
-  const rejected = await pauseDecideResume(provider, 'rejected', {
+  const approved = await pauseDecideResume(cleanup, provider, 'approved', { verdict: 'approve' });
+  const rejected = await pauseDecideResume(cleanup, provider, 'rejected', {
     verdict: 'reject',
     message: 'not on a Friday',
   });

@@ -1,6 +1,6 @@
 /** What the SDK does by itself, each step in an OS process of its own. */
 import { type Child, startChild } from './child.ts';
-import { type Cleanup, withCleanup } from './cleanup.ts';
+import type { Cleanup } from './cleanup.ts';
 import { countedKind, type Provider } from './provider-process.ts';
 import type { Resumed } from './sdk-process.ts';
 
@@ -18,21 +18,24 @@ async function experiment(provider: Provider, kind: string): Promise<Experiment>
 }
 
 /** Every step of a run in a new process, which is gone before the next step begins. */
-function inOwnProcess<T>(work: (child: Child) => Promise<T>): Promise<T> {
-  return withCleanup((cleanup) => work(startChild(cleanup, { module: MODULE })));
+function inOwnProcess<T>(cleanup: Cleanup, work: (child: Child) => Promise<T>): Promise<T> {
+  return cleanup.scope((inner) => work(startChild(inner, { module: MODULE })));
 }
 
 /** One process pauses, another decides, a third resumes. Returns the effects after the pause and after the end. */
 export async function pauseDecideResume(
+  cleanup: Cleanup,
   provider: Provider,
   kind: string,
   decision: { verdict: 'approve' } | { verdict: 'reject'; message: string },
 ): Promise<{ paused: number; ended: number }> {
   const { world, count } = await experiment(provider, kind);
-  const stateText = await inOwnProcess((child) => child.call<string>('pause', world));
+  const stateText = await inOwnProcess(cleanup, (child) => child.call<string>('pause', world));
   const paused = await count();
-  const decided = await inOwnProcess((child) => child.call<string>('decide', { world, stateText, decision }));
-  await inOwnProcess(async (child) => {
+  const decided = await inOwnProcess(cleanup, (child) =>
+    child.call<string>('decide', { world, stateText, decision }),
+  );
+  await inOwnProcess(cleanup, async (child) => {
     await child.call('open', { world, stateText: decided });
     await child.call<Resumed>('resume');
   });
@@ -43,10 +46,10 @@ export async function pauseDecideResume(
 export async function resumeTwice(cleanup: Cleanup, provider: Provider): Promise<number> {
   const workers = [startChild(cleanup, { module: MODULE }), startChild(cleanup, { module: MODULE })];
   for (let attempt = 1; attempt <= TRIES; attempt += 1) {
-    const { world, count } = await experiment(provider, `sdk-alone-twice-${attempt}`);
-    const stateText = await inOwnProcess((child) => child.call<string>('pause', world));
+    const { world, count } = await experiment(provider, `sdk-alone-twice-${'x'.repeat(attempt)}`);
+    const stateText = await inOwnProcess(cleanup, (child) => child.call<string>('pause', world));
     const decision = { verdict: 'approve' };
-    const decided = await inOwnProcess((child) =>
+    const decided = await inOwnProcess(cleanup, (child) =>
       child.call<string>('decide', { world, stateText, decision }),
     );
     await Promise.all(workers.map((worker) => worker.call('open', { world, stateText: decided })));

@@ -57,6 +57,30 @@ comment on table workers is 'Who is alive and what it can carry. The claim and s
 comment on column workers.workflows is 'name@version of each workflow it has loaded.';
 comment on column workers.tools is 'Manifest digests of every action() tool it has loaded.';
 
+create table sessions (
+  tenant text not null references tenants (id),
+  id text not null constraint "a session has an id of 1 to 512 characters" check (length(id) between 1 and 512),
+  version integer not null default 0,
+  operations jsonb not null default '{}',
+  created_at timestamptz not null default clock_timestamp(),
+  primary key (tenant, id)
+);
+comment on table sessions is 'Conversations that outlive a run. Written only by the transaction that pauses or ends its one active run.';
+comment on column sessions.version is 'Grows with every change of the items; a run goes on only from the version it left.';
+comment on column sessions.operations is 'Digests of the latest history transactions by operation id: repeating one changes nothing.';
+
+create table session_items (
+  tenant text not null,
+  session_id text not null,
+  position integer not null,
+  sealed bytea not null,
+  run_id uuid not null,
+  created_at timestamptz not null default clock_timestamp(),
+  primary key (tenant, session_id, position),
+  foreign key (tenant, session_id) references sessions (tenant, id)
+);
+comment on table session_items is 'A session''s history in order, from position 0.';
+
 create table runs (
   tenant text not null references tenants (id),
   id uuid not null,
@@ -78,6 +102,8 @@ create table runs (
   client_key text,
   input_digest text not null,
   requested_by text not null,
+  session_id text,
+  session_version integer,
   cancel_requested_at timestamptz,
   sealed_output bytea,
   usage jsonb not null default '{}',
@@ -86,6 +112,7 @@ create table runs (
   looked_at timestamptz not null default clock_timestamp(),
   ended_at timestamptz,
   primary key (tenant, id),
+  foreign key (tenant, session_id) references sessions (tenant, id),
   constraint "a client key starts one run" unique (tenant, client_key),
   constraint "a running run is held" check (status <> 'running' or (held_until is not null and holder is not null)),
   constraint "only a running run is held" check (status = 'running' or held_until is null),
@@ -103,6 +130,8 @@ comment on column runs.attempts_in_round is 'Claims since the last committed pro
 comment on column runs.state_schema is 'What a worker must be able to read to open the current checkpoint.';
 comment on column runs.manifest is 'Digests of the tools whose actions are open at the current checkpoint.';
 comment on column runs.looked_at is 'When a sweep last looked at it.';
+create unique index "a session has one active run" on runs (tenant, session_id)
+  where session_id is not null and status not in ('completed', 'failed', 'cancelled', 'superseded', 'dead_lettered');
 create index runs_to_sweep on runs (looked_at)
   where status in ('ready', 'running', 'awaiting_approval', 'awaiting_reconciliation', 'parked');
 
@@ -130,12 +159,29 @@ create table model_calls (
   usage jsonb not null,
   epoch integer not null,
   created_at timestamptz not null default clock_timestamp(),
-  primary key (tenant, run_id, segment, path, n),
+  superseded_at timestamptz,
+  primary key (tenant, run_id, segment, path, n, epoch),
   foreign key (tenant, run_id) references runs (tenant, id)
 );
 comment on table model_calls is 'The journal: each model response, stored before the runner acts on it.';
 comment on column model_calls.path is 'Chain of parent call ids, joined by /; empty for the outer agent.';
 comment on column model_calls.n is 'Order within the path, from 0.';
+comment on column model_calls.superseded_at is 'When a replay asked something else here and nothing after it had been sent; kept for the record.';
+create unique index "a place in the journal has one answer" on model_calls (tenant, run_id, segment, path, n) where superseded_at is null;
+
+create table tool_results (
+  tenant text not null,
+  run_id uuid not null,
+  segment integer not null,
+  call_id text not null,
+  tool text not null,
+  sealed bytea not null,
+  epoch integer not null,
+  created_at timestamptz not null default clock_timestamp(),
+  primary key (tenant, run_id, call_id),
+  foreign key (tenant, run_id) references runs (tenant, id)
+);
+comment on table tool_results is 'Results of plain tools, so that a replayed segment sees what it saw. The tools themselves run at least once.';
 
 create table actions (
   tenant text not null,
@@ -323,8 +369,8 @@ do $$
 declare
   named text;
 begin
-  foreach named in array array['runs', 'checkpoints', 'model_calls', 'actions', 'receipts', 'approvals', 'votes',
-                               'outbox', 'events', 'dead_letters'] loop
+  foreach named in array array['sessions', 'session_items', 'runs', 'checkpoints', 'model_calls', 'tool_results', 'actions',
+                               'receipts', 'approvals', 'votes', 'outbox', 'events', 'dead_letters'] loop
     execute format('alter table %I enable row level security', named);
     execute format('alter table %I force row level security', named);
     execute format('create policy "only the named tenant" on %I using (tenant = nullif(current_setting(''countersign.tenant'', true), ''''))', named);

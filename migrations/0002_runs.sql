@@ -135,16 +135,57 @@ begin
 end
 $$;
 
+-- Makes sure that a session exists and that no run is active on it. Of two starts at once one loses at the unique
+-- index; the session's row is not locked here, for a pausing run locks itself first and its session second.
+-- Returns the active run that is in the way, or null.
+create function free_session(p_tenant text, p_session text, p_supersede boolean) returns uuid
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  active runs;
+begin
+  insert into sessions (tenant, id) values (p_tenant, p_session) on conflict do nothing;
+  select * into active from runs r where r.tenant = p_tenant and r.session_id = p_session
+    and r.status not in ('completed', 'failed', 'cancelled', 'superseded', 'dead_lettered') for no key update;
+  if not found then
+    return null;
+  end if;
+  if not p_supersede or active.status not in ('awaiting_approval', 'ready', 'parked') or exists (
+       select 1 from actions a where a.tenant = p_tenant and a.run_id = active.id and a.state in ('dispatched', 'outcome_unknown')) then
+    return active.id;
+  end if;
+  perform supersede_run(p_tenant, active.id);
+  return null;
+end
+$$;
+
+-- Ends a run that a newer one replaces. The caller holds the lock and knows that nothing is in flight.
+create function supersede_run(p_tenant text, p_run uuid) returns void
+language plpgsql set search_path = countersign, pg_temp
+as $$
+begin
+  update approvals set state = 'superseded' where tenant = p_tenant and run_id = p_run and state in ('pending', 'approved');
+  perform close_run(p_tenant, p_run, 'superseded');
+  update runs set status = 'superseded', reason = null, holder = null, held_until = null,
+    ended_at = clock_timestamp(), changed_at = clock_timestamp()
+  where tenant = p_tenant and id = p_run;
+  perform append_event(p_tenant, p_run, 'run_superseded', '{}');
+end
+$$;
+
 -- Start. Definer, so that a caller's own transaction needs EXECUTE on this alone; the policies still hold.
--- outcome: started | existing (same key, same input) | conflict (same key, other input) | unknown_workflow.
+-- outcome: started | existing (same key, same input) | conflict (same key, other input) | unknown_workflow
+--   | session_busy (run_id: the session's active run; with p_supersede it gives way if nothing of it is in flight).
 create function start_run(
   p_tenant text, p_run uuid, p_workflow text, p_version text, p_client_key text, p_input_digest text,
-  p_sealed_input bytea, p_requested_by text, out outcome text, out run_id uuid, out known text[])
+  p_sealed_input bytea, p_requested_by text, p_session text, p_supersede boolean,
+  out outcome text, out run_id uuid, out known text[])
 language plpgsql security definer set search_path = countersign, pg_temp
 as $$
 declare
   existing runs;
   chosen text := p_version;
+  fresh boolean;
 begin
   perform as_tenant(p_tenant);
   if chosen is null then
@@ -160,10 +201,25 @@ begin
   end if;
   if existing.id is null then
     insert into tenants (id) values (p_tenant) on conflict do nothing;
-    insert into runs (tenant, id, workflow, version, status, state_schema, client_key, input_digest, requested_by)
-    values (p_tenant, p_run, p_workflow, chosen, 'parked', 'input/1', p_client_key, p_input_digest, p_requested_by)
-    on conflict (tenant, client_key) do nothing;
-    if found then
+    if p_session is not null then
+      run_id := free_session(p_tenant, p_session, p_supersede);
+      if run_id is not null then
+        outcome := 'session_busy';
+        return;
+      end if;
+    end if;
+    begin
+      insert into runs (tenant, id, workflow, version, status, state_schema, client_key, input_digest, requested_by, session_id)
+      values (p_tenant, p_run, p_workflow, chosen, 'parked', 'input/1', p_client_key, p_input_digest, p_requested_by, p_session)
+      on conflict (tenant, client_key) do nothing;
+      fresh := found;
+    exception when unique_violation then
+      outcome := 'session_busy';
+      select r.id into run_id from runs r where r.tenant = p_tenant and r.session_id = p_session
+        and r.status not in ('completed', 'failed', 'cancelled', 'superseded', 'dead_lettered');
+      return;
+    end;
+    if fresh then
       insert into checkpoints (tenant, run_id, number, sealed, state_schema, epoch)
       values (p_tenant, p_run, 0, p_sealed_input, 'input/1', 0);
       perform append_event(p_tenant, p_run, 'run_started',
@@ -188,7 +244,8 @@ $$;
 create function claim_run(
   p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean,
   p_workflows text[], p_state_schemas text[], p_tools text[],
-  out outcome text, out wait_ms integer, out run jsonb, out sealed bytea, out actions jsonb, out calls jsonb)
+  out outcome text, out wait_ms integer, out run jsonb, out sealed bytea, out actions jsonb, out calls jsonb,
+  out tool_results jsonb, out session jsonb)
 language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
@@ -226,6 +283,15 @@ begin
     return;
   end if;
 
+  if r.session_id is not null then
+    perform 1 from sessions s where s.tenant = p_tenant and s.id = r.session_id and (r.segment = 0 or s.version = r.session_version);
+    if not found then
+      perform dead_letter_run(p_tenant, p_run, 'permanent', 'SESSION_MOVED_ON');
+      outcome := 'dead_lettered';
+      return;
+    end if;
+  end if;
+
   update runs t set status = 'running', epoch = t.epoch + 1, holder = p_worker, attempts_in_round = t.attempts_in_round + 1,
     held_until = clock_timestamp() + p_ttl_ms * interval '1 millisecond', changed_at = clock_timestamp()
   where t.tenant = p_tenant and t.id = p_run;
@@ -251,7 +317,55 @@ begin
   select jsonb_agg(jsonb_build_object('path', m.path, 'n', m.n, 'request_digest', m.request_digest, 'sealed', encode(m.sealed, 'base64'))
       order by m.path, m.n)
     into calls
-  from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment;
+  from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment and m.superseded_at is null;
+  select jsonb_object_agg(t.call_id, encode(t.sealed, 'base64')) into tool_results
+  from tool_results t where t.tenant = p_tenant and t.run_id = p_run and t.segment = r.segment;
+  if r.session_id is not null then
+    session := load_session(p_tenant, p_run, r.session_id, r.segment = 0);
+  end if;
+end
+$$;
+
+-- A session as its run's claim loads it. At the run's first claim also the calls that earlier runs left unanswered
+-- there (given up, failed, cancelled), with what the ledger knows of each: the history must not hold an orphan.
+create function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  loaded jsonb;
+begin
+  if p_first then
+    update runs r set session_version = s.version from sessions s
+    where r.tenant = p_tenant and r.id = p_run and s.tenant = p_tenant and s.id = p_session;
+  end if;
+  select jsonb_build_object('id', s.id, 'version', s.version, 'operations', s.operations,
+    'items', coalesce((select jsonb_agg(encode(i.sealed, 'base64') order by i.position) from session_items i
+      where i.tenant = p_tenant and i.session_id = p_session), '[]'),
+    'left_open', case when p_first then coalesce((select jsonb_object_agg(a.call_id, a.state) from runs r
+      join actions a on a.tenant = r.tenant and a.run_id = r.id
+      where r.tenant = p_tenant and r.session_id = p_session and r.id <> p_run), '{}') end)
+    into loaded
+  from sessions s where s.tenant = p_tenant and s.id = p_session;
+  return loaded;
+end
+$$;
+
+-- Stores what a segment changed of its session: the first p_change.base items stay, the rest is as given. The caller
+-- holds the run's lock; the session's version is compared on its own locked row.
+create function store_session(p_tenant text, r runs, p_change jsonb) returns void
+language plpgsql set search_path = countersign, pg_temp
+as $$
+begin
+  update sessions s set version = s.version + 1, operations = p_change -> 'operations'
+  where s.tenant = p_tenant and s.id = r.session_id and s.version = r.session_version;
+  if not found then
+    raise exception 'the session has moved on' using errcode = 'CS002';
+  end if;
+  delete from session_items i where i.tenant = p_tenant and i.session_id = r.session_id and i.position >= (p_change ->> 'base')::integer;
+  insert into session_items (tenant, session_id, position, sealed, run_id)
+  select p_tenant, r.session_id, (p_change ->> 'base')::integer + n - 1, decode(item, 'base64'), r.id
+  from jsonb_array_elements_text(p_change -> 'items') with ordinality as given (item, n);
+  update runs t set session_version = t.session_version + 1 where t.tenant = p_tenant and t.id = r.id;
 end
 $$;
 
@@ -390,7 +504,7 @@ $$;
 -- Finish. Final output (completed) or a final failure (failed), with the last responses that asked for nothing.
 -- Returns false: fenced.
 create function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text,
-  p_usage jsonb, p_calls jsonb)
+  p_usage jsonb, p_calls jsonb, p_session jsonb)
 returns boolean language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
@@ -408,6 +522,9 @@ begin
   end if;
   if p_calls is not null then
     perform store_model_calls(p_tenant, p_run, r.segment, p_epoch, p_calls);
+  end if;
+  if p_session is not null then
+    perform store_session(p_tenant, r, p_session);
   end if;
   perform close_run(p_tenant, p_run, 'run_ended');
   update runs set status = p_status, reason = p_reason, sealed_output = p_sealed_output, usage = p_usage,

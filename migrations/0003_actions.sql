@@ -14,7 +14,7 @@ begin
     return 'fenced';
   end if;
   if exists (select 1 from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment
-             and m.path = p_call ->> 'path' and m.n = (p_call ->> 'n')::integer) then
+             and m.path = p_call ->> 'path' and m.n = (p_call ->> 'n')::integer and m.superseded_at is null) then
     return 'exists';
   end if;
   perform store_model_calls(p_tenant, p_run, r.segment, p_epoch, jsonb_build_array(p_call));
@@ -34,6 +34,58 @@ begin
       'gated', (a ->> 'gated')::boolean, 'refused', a ->> 'refused'))
     from jsonb_array_elements(p_actions) as a;
   update runs set attempts_in_round = 0 where tenant = p_tenant and id = p_run and attempts_in_round > 1;
+  return 'stored';
+end
+$$;
+
+-- Diverged: a replay asks something else at (path, n). If nothing minted there or later has ever been sent, that tail of
+-- the journal is kept but counts no more, its actions will not be executed, and the segment goes on live. Otherwise
+-- nothing changes. Returns the places given up (path#n); null: fenced; empty: something was sent, so the run must stop.
+create function supersede_journal(p_tenant text, p_run uuid, p_epoch integer, p_path text, p_n integer) returns text[]
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+  since timestamptz;
+  places text[];
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
+  if r.epoch is distinct from p_epoch or r.status <> 'running' then
+    return null;
+  end if;
+  select m.created_at into since from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment
+    and m.path = p_path and m.n = p_n and m.superseded_at is null;
+  if since is null or exists (select 1 from actions a where a.tenant = p_tenant and a.run_id = p_run and a.segment = r.segment
+      and a.created_at >= since and a.attempt > 0) then
+    return '{}';
+  end if;
+  perform close_action(p_tenant, p_run, a.id, 'superseded') from actions a
+    where a.tenant = p_tenant and a.run_id = p_run and a.segment = r.segment and a.created_at >= since and a.state = 'prepared';
+  with given_up as (
+    update model_calls m set superseded_at = clock_timestamp()
+    where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment and m.created_at >= since and m.superseded_at is null
+    returning m.path || '#' || m.n as place)
+  select coalesce(array_agg(place), '{}') into places from given_up;
+  perform append_event(p_tenant, p_run, 'journal_superseded', jsonb_build_object('path', p_path, 'n', p_n, 'responses', cardinality(places)));
+  return places;
+end
+$$;
+
+-- A plain tool's result, so that a replay of the segment sees the same. Fenced. outcome: stored | fenced.
+create function store_tool_result(p_tenant text, p_run uuid, p_epoch integer, p_call_id text, p_tool text, p_sealed bytea)
+returns text language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
+  if r.epoch is distinct from p_epoch or r.status <> 'running' then
+    return 'fenced';
+  end if;
+  insert into tool_results (tenant, run_id, segment, call_id, tool, sealed, epoch)
+  values (p_tenant, p_run, r.segment, p_call_id, p_tool, p_sealed, p_epoch) on conflict do nothing;
   return 'stored';
 end
 $$;
@@ -203,6 +255,8 @@ begin
     when p_outcome = 'failed' and current and open then 'failed'
     when p_outcome = 'abandoned' and current and a.state = 'outcome_unknown' then 'abandoned'
     when p_outcome = 'never_sent' and current and a.state = 'dispatched' then 'prepared'
+    -- A person who has looked may say what no look-up can; only once the attempt's own deadline has passed.
+    when p_outcome = 'absent' and current and p_source = 'person' and a.state = 'outcome_unknown' then 'prepared'
     when p_outcome = 'absent' and current and open and p_asked_at > a.absent_after and a.reissue = 'automatic' then 'prepared'
     when p_outcome = 'unknown' and current and a.state = 'dispatched' then 'outcome_unknown'
   end;

@@ -3,7 +3,7 @@
 -- Pause: checkpoint, approvals, usage and status in one fenced transaction. An approval is visible if and only if
 -- its checkpoint is stored. Returns the status after; null: fenced.
 create function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text,
-  p_manifest text[], p_approvals jsonb, p_usage jsonb)
+  p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb)
 returns text language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
@@ -38,6 +38,9 @@ begin
     perform append_event(p_tenant, p_run, 'approval_requested',
       jsonb_build_object('approval', made.id, 'action', made.action_id, 'policy', made.policy));
   end loop;
+  if p_session is not null then
+    perform store_session(p_tenant, r, p_session);
+  end if;
   update runs set segment = p_number, state_schema = p_state_schema, manifest = p_manifest, usage = p_usage, attempts_in_round = 0
   where tenant = p_tenant and id = p_run;
   return settle_run_status(p_tenant, p_run, true);

@@ -162,7 +162,8 @@ end
 $$;
 revoke create on schema countersign from countersign_loops;
 
--- Who may do what. Nobody may delete anything of a tenant; nobody but the owner may change a checkpoint or an event.
+-- Who may do what. Nobody may delete anything of a tenant but a session's own items, which a conversation may take back;
+-- nobody but the owner may change a checkpoint, a receipt or an event.
 grant usage on schema countersign to countersign_api, countersign_worker, countersign_relay, countersign_loops;
 revoke all on all functions in schema countersign from public;
 
@@ -180,7 +181,7 @@ grant execute on function claim_outbox(integer, integer, uuid), mark_outbox_sent
   mark_outbox_failed(uuid, uuid, boolean, integer, integer, text) to countersign_relay;
 
 -- The api decides, cancels and explains. It never sees a checkpoint, a model response or a receipt.
-grant select on tenants, runs, actions, approvals, votes, outbox, events, dead_letters to countersign_api;
+grant select on tenants, sessions, runs, actions, approvals, votes, outbox, events, dead_letters to countersign_api;
 grant select (tenant, run_id, number, state_schema, epoch, created_at) on checkpoints to countersign_api;
 grant select (tenant, id, action_id, run_id, attempt, source, outcome, received_at) on receipts to countersign_api;
 grant update on runs, approvals, actions to countersign_api;
@@ -188,13 +189,14 @@ grant insert on votes, outbox, events to countersign_api;
 grant execute on function as_tenant(text), append_event(text, uuid, text, jsonb),
   event_digest(bytea, text, uuid, integer, text, jsonb, timestamptz), can_be_carried(runs), may_repeat(actions),
   close_run(text, uuid, text), settle_run_status(text, uuid, boolean, bigint, text), close_action(text, uuid, uuid, text),
-  start_run(text, uuid, text, text, text, text, bytea, text), cancel_run(text, uuid, text),
+  start_run(text, uuid, text, text, text, text, bytea, text, text, boolean), cancel_run(text, uuid, text),
   decide_approval(text, uuid, text, text, text, uuid, bytea), revoke_approval(text, uuid, text),
   expire_approval(text, approvals), fingerprint_of(actions, approvals) to countersign_api;
 
 grant select on all tables in schema countersign to countersign_worker;
-grant insert on checkpoints, model_calls, actions, receipts, approvals, outbox, events, dead_letters to countersign_worker;
-grant update on runs, actions, approvals to countersign_worker;
+grant insert on checkpoints, model_calls, tool_results, session_items, actions, receipts, approvals, outbox, events, dead_letters to countersign_worker;
+grant update on runs, actions, approvals, model_calls, sessions to countersign_worker;
+grant delete on session_items to countersign_worker;
 grant execute on all functions in schema countersign to countersign_worker;
 revoke execute on function claim_outbox(integer, integer, uuid), mark_outbox_sent(uuid[], uuid),
   mark_outbox_failed(uuid, uuid, boolean, integer, integer, text), decide_approval(text, uuid, text, text, text, uuid, bytea),

@@ -118,6 +118,8 @@ table dead_letters
   replayed_at timestamp with time zone
   replayed_by text
   replay_reason text
+  closed_as text  -- How a person's replay found it; null while it is open.
+  constraint "a dead letter is closed as one of three" CHECK ((closed_as = ANY (ARRAY['replayed'::text, 'already_done'::text, 'cancelled'::text])))
   constraint "a run has one dead letter per round" UNIQUE (tenant, run_id, round)
   constraint dead_letters_class_check CHECK ((class = ANY (ARRAY['transient_exhausted'::text, 'permanent'::text, 'stalled'::text, 'poison'::text, 'incompatible'::text, 'diverged'::text])))
   constraint dead_letters_pkey PRIMARY KEY (tenant, id)
@@ -179,9 +181,11 @@ table outbox
   dead_at timestamp with time zone
   dead_reason text
   created_at timestamp with time zone not null default clock_timestamp()
+  replayed_by text
   constraint "a row is sent or dead, not both" CHECK (((sent_at IS NULL) OR (dead_at IS NULL)))
   constraint outbox_pkey PRIMARY KEY (id)
   constraint outbox_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  CREATE INDEX outbox_dead ON outbox USING btree (dead_at) WHERE (dead_at IS NOT NULL)
   CREATE INDEX outbox_of_run ON outbox USING btree (tenant, run_id, "position")
   CREATE INDEX outbox_to_send ON outbox USING btree ("position") WHERE ((sent_at IS NULL) AND (dead_at IS NULL))
   row level security, forced
@@ -346,10 +350,18 @@ function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer,
   body sha256 fbe50353c5d249002e465f63ae427a489e41bb38c78688d21c28577f63c99087
 function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
   body sha256 d1083907fe35edb437d5bb3e035e790e8911db95c235fe69261465a6af564c0d
+function release_quarantine(p_tenant text, p_run uuid, p_subject text, p_reason text, OUT outcome text, OUT run_status text) returns record language plpgsql security definer owner migrator
+  body sha256 fbfcf9829415dfeea5303780a62e2167998c1fc14b967a89f3150417a1039bb9
 function release_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text, p_delay_ms bigint, p_class text, p_max_attempts integer, p_refund boolean) returns text language plpgsql owner migrator
   body sha256 387175ebe3716ae6ff03f71480241c8779cbece8be62b43386887d5b48937861
 function renew_holds(p_worker uuid, p_ttl_ms integer, p_alive_ms integer, p_tenants text[], p_runs uuid[], p_epochs integer[]) returns TABLE(tenant text, run_id uuid) language plpgsql security definer owner countersign_loops
   body sha256 cfa50b233f52ac1b368ca513a14fcacd8530c33dd2b82ff6355235ff76a8a01b
+function replay_dead_letter(p_tenant text, p_dead_letter uuid, p_subject text, p_reason text, OUT outcome text, OUT run_id uuid, OUT run_status text) returns record language plpgsql security definer owner migrator
+  body sha256 274614adf34ff1ebe8393d5519c42cd4263043378e2f607b240397fb9cb2657c
+function replay_outbox_row(p_tenant text, p_id uuid, p_subject text, OUT outcome text, OUT run_id uuid) returns record language plpgsql security definer owner migrator
+  body sha256 ece8cf567958adc46192b3d4ecd5027ca51719fdaf8b191d53aed2f7eae9ecda
+function resolve_action(p_tenant text, p_action uuid, p_verdict text, p_subject text, p_receipt uuid, p_sealed_evidence bytea, p_sealed_result bytea, OUT outcome text, OUT run_id uuid, OUT run_status text, OUT state text) returns record language plpgsql security definer owner migrator
+  body sha256 243f0cd4903db426e4b863f7d829905c0afb77f60350ada70e3168cbecc3c8e8
 function revoke_approval(p_tenant text, p_approval uuid, p_subject text, OUT outcome text, OUT state text, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
   body sha256 3cbd82de740dd4bb28c653c2d283faa4f255ffe7002509cb879b23f49964ecc1
 function runs_to_repeat(p_limit integer) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
@@ -359,7 +371,7 @@ function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tena
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 779b92d6f8cf6c9681ad832ce788f980f5f94c6c2411bf5e95b30c6b3ebb6ba6
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 ed641370e6db9158cfc9a29de0cd611aa3285e91e1554a6a43529ee03f5257ac
+  body sha256 0986cf093dedf6d59443aa588ace8fc1d5dbf3b1832ce5890c35221362b0664b
 function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 643841e32f0820c7453fb61b3a6fa92ddb6347b8279d5eae8ae7c5fb39c55740
 function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
@@ -390,7 +402,7 @@ countersign_api: SELECT on workflows
 countersign_api: SELECT, UPDATE on actions
 countersign_api: SELECT, UPDATE on approvals
 countersign_api: SELECT, UPDATE on runs
-countersign_api: execute append_event, as_tenant, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, may_repeat, revoke_approval, settle_run_status, start_run
+countersign_api: execute append_event, as_tenant, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, may_repeat, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
 countersign_loops: DELETE, INSERT, SELECT, UPDATE on workers
 countersign_loops: INSERT, SELECT on workflows
 countersign_loops: SELECT (decide_before, execute_before, id, run_id, state, tenant) on approvals

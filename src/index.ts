@@ -30,6 +30,7 @@ export {
 export type { JsonValue } from './digests/index.ts';
 export type { Duration } from './duration.ts';
 export { CountersignError, type ErrorCode, isCountersignError } from './errors.ts';
+export { type Api, type ApiOptions, runApi } from './http/index.ts';
 export { createLog, type Log } from './log.ts';
 export { type Database, migrate, openDatabase, type Queryable } from './postgres/index.ts';
 export {

@@ -42,7 +42,7 @@ export type ActionOptions<Schema extends z.ZodObject, Kind extends RecoveryKind>
   /** Part of what a decision binds to: change it when `execute` starts to mean something else. Default "1". */
   version?: string;
   execute: (args: z.output<Schema>, call: ActionCall<Kind>) => unknown;
-  recovery: Recovery<z.output<Schema>, Kind> | Recovery<never, Kind>;
+  recovery: Recovery<z.output<Schema>, Kind>;
   /** What is acted upon; with the arguments it says what "the same operation" is. Default: the tool's name alone. */
   target?: (args: z.output<Schema>) => string;
   review?: (args: z.output<Schema>) => Review;

@@ -34,5 +34,6 @@ export {
   readAnswer,
   transactional,
 } from './recovery.ts';
+export { type Judgement, listOpenActions, type OpenAction, resolveAction } from './resolve.ts';
 export { definitionReview } from './review.ts';
 export { Suspended } from './suspended.ts';

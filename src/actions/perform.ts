@@ -92,7 +92,7 @@ function answerWithoutCalling(env: ActionEnvironment, action: LedgerAction, inte
       if (intent.sealed_result === null) {
         throw new Error('a settled action has no stored result');
       }
-      return env.keys.openText('state', intent.sealed_result, resultBinding(env.tenant, action.id));
+      return env.keys.openText('review', intent.sealed_result, resultBinding(env.tenant, action.id));
     }
     case 'refused':
       return refusalText(intent.reason);
@@ -245,7 +245,7 @@ function settlement(env: ActionEnvironment, action: LedgerAction, attempt: numbe
             row: receiptId,
           }),
     sealedResult:
-      known.result === null ? null : env.keys.seal('state', known.result, resultBinding(tenant, action.id)),
+      known.result === null ? null : env.keys.seal('review', known.result, resultBinding(tenant, action.id)),
     reason: known.reason,
   };
 }

@@ -25,7 +25,7 @@ export type Recovery<Args = unknown, Kind extends RecoveryKind = RecoveryKind> =
 export type RecoveryKind = 'transactional' | 'idempotent' | 'lookup' | 'manual';
 
 /** The effect is in the ledger's own database; `execute` gets the transaction as `tx`. Exactly once. */
-export function transactional(): Recovery<never, 'transactional'> {
+export function transactional(): Recovery<unknown, 'transactional'> {
   return {
     kind: 'transactional',
     keyLifetimeMs: null,
@@ -41,7 +41,7 @@ export function transactional(): Recovery<never, 'transactional'> {
  * @param options.keyLifetime how long the provider remembers a key (Stripe: 24h). An attempt whose outcome is unknown
  *   is sent again under the same key only if it would end within it; afterwards a person decides.
  */
-export function idempotent(options: { keyLifetime: Duration }): Recovery<never, 'idempotent'> {
+export function idempotent(options: { keyLifetime: Duration }): Recovery<unknown, 'idempotent'> {
   return {
     kind: 'idempotent',
     keyLifetimeMs: durationMs(options.keyLifetime, 'idempotent.keyLifetime'),
@@ -93,7 +93,7 @@ export function lookup<Args = Record<string, unknown>>(
 }
 
 /** The provider can neither repeat nor be asked: an unproven outcome waits for a named person with evidence. */
-export function manual(): Recovery<never, 'manual'> {
+export function manual(): Recovery<unknown, 'manual'> {
   return { kind: 'manual', keyLifetimeMs: null, settlesWithinMs: null, reissue: 'by_person', find: null };
 }
 

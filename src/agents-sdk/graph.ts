@@ -3,9 +3,13 @@ import { CountersignError } from '../errors.ts';
 import { journaledModel } from './model.ts';
 import { assertGoing, currentSegment, enterCall } from './scope.ts';
 
+/** An agent whatever its context and output are: `Agent` is invariant in both, so nothing narrower takes every agent. */
+// biome-ignore lint/suspicious/noExplicitAny: see above
+export type AnyAgent = Agent<any, any>;
+
 /** What a workflow's agent graph holds, once it has been made safe to run. */
 export type WorkflowGraph = {
-  agent: Agent;
+  agent: AnyAgent;
   /** Every function tool reachable from the agent, through handoffs and agents used as tools. */
   tools: FunctionTool[];
 };
@@ -14,7 +18,7 @@ export type WorkflowGraph = {
  * Which agent stands behind a tool made by `agent.asTool()`. The SDK keeps that to itself, and the ledger must see
  * the tools of such an agent, so its one public method is observed (nothing of its behaviour changes).
  */
-const agentBehindTool = new WeakMap<object, Agent>();
+const agentBehindTool = new WeakMap<object, AnyAgent>();
 const asTool = Agent.prototype.asTool;
 Agent.prototype.asTool = function observedAsTool(this: Agent, ...args: Parameters<typeof asTool>) {
   const made = asTool.apply(this, args);
@@ -31,10 +35,10 @@ const prepared = new WeakSet<object>();
  * @param isGuarded tells an `action()` tool from a plain one.
  * @throws HOSTED_TOOL_REFUSED, TOOL_NOT_GUARDED (a plain tool with an approval rule), WORKFLOW_INVALID
  */
-export function inspectGraph(agent: Agent, isGuarded: (tool: object) => boolean): WorkflowGraph {
-  const seen = new Set<Agent>();
+export function inspectGraph(agent: AnyAgent, isGuarded: (tool: object) => boolean): WorkflowGraph {
+  const seen = new Set<AnyAgent>();
   const tools = new Set<FunctionTool>();
-  const queue: Agent[] = [agent];
+  const queue: AnyAgent[] = [agent];
   for (let next = queue.pop(); next !== undefined; next = queue.pop()) {
     if (seen.has(next)) {
       continue;
@@ -57,26 +61,29 @@ export function inspectGraph(agent: Agent, isGuarded: (tool: object) => boolean)
         queue.push(behind);
       }
       if (!isGuarded(tool)) {
-        preparePlainTool(tool);
+        preparePlainTool(tool, behind !== undefined);
       }
     }
     for (const handoff of next.handoffs) {
-      queue.push(handoff instanceof Handoff ? handoff.agent : (handoff as Agent));
+      queue.push(handoff instanceof Handoff ? handoff.agent : handoff);
     }
   }
   return { agent, tools: [...tools] };
 }
 
 /** A model instance on an agent would bypass the run's provider, and so the journal. */
-function prepareModel(agent: Agent): void {
+function prepareModel(agent: AnyAgent): void {
   if (typeof agent.model !== 'string' && !prepared.has(agent.model)) {
     agent.model = journaledModel(agent.model);
     prepared.add(agent.model);
   }
 }
 
-/** A plain tool runs under its call's path, and cannot swallow the end of the segment. */
-function preparePlainTool(tool: FunctionTool): void {
+/**
+ * A plain tool runs under its call's path, and cannot swallow the end of the segment. Its result is recorded, so that a
+ * replay sees the same; an agent used as a tool is replayed through its own journal instead.
+ */
+function preparePlainTool(tool: FunctionTool, isAgent: boolean): void {
   if (prepared.has(tool)) {
     return;
   }
@@ -85,7 +92,9 @@ function preparePlainTool(tool: FunctionTool): void {
   tool.invoke = async (context, input, details) => {
     const scope = currentSegment(`Tool ${tool.name}`);
     assertGoing(scope);
-    const result = await enterCall(details?.toolCall?.callId ?? '', () => invoke(context, input, details));
+    const callId = details?.toolCall?.callId ?? '';
+    const run = () => enterCall(callId, async () => invoke(context, input, details));
+    const result = isAgent ? await run() : await scope.port.record(callId, tool.name, run);
     assertGoing(scope);
     return result;
   };

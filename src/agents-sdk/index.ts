@@ -11,10 +11,11 @@
  * text the SDK is about to run), I12 (the context is written into no state).
  * A crash here leaves nothing behind: nothing in this folder writes.
  */
-export type { Agent, FunctionTool, ModelProvider } from '@openai/agents';
-export { assertUngated, inspectGraph, type WorkflowGraph } from './graph.ts';
+export type { FunctionTool, ModelProvider } from '@openai/agents';
+export { type AnyAgent, assertUngated, inspectGraph, type WorkflowGraph } from './graph.ts';
 export { guardedTool } from './guarded-tool.ts';
 export { defaultModelProvider, type ModelAnswer, STATE_SCHEMA, type UsageNumbers } from './model.ts';
 export { type OpenedState, openState, type PendingCall } from './open-state.ts';
 export { type CallRequest, currentSegment, type ModelAsk, type SegmentPort } from './scope.ts';
 export { runSegment, type SegmentResult, type SegmentStart } from './segment.ts';
+export { type HistoryItem, memorySession, type RunSession } from './session.ts';

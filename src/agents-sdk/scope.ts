@@ -28,6 +28,8 @@ export type CallRequest = {
 /** What a segment's owner gives to the SDK's side. Both doors may throw to end the segment. */
 export type SegmentPort = {
   respond(ask: ModelAsk): Promise<ModelAnswer>;
+  /** A plain tool's call: answered from the record of an earlier claim of this segment, or live and then recorded. */
+  record(callId: string, tool: string, run: () => Promise<unknown>): Promise<unknown>;
   /** Must a person decide before this call may run? Read from the ledger row. */
   isGated(callId: string): boolean;
   /** Returns what the model is told. */

@@ -8,6 +8,7 @@ import {
   RunContext,
   Runner,
   type RunState,
+  type Session,
   ToolCallError,
   UserError,
 } from '@openai/agents';
@@ -48,6 +49,7 @@ export function runSegment(options: {
   provider: ModelProvider;
   start: SegmentStart;
   port: SegmentPort;
+  session: Session | null;
   maxTurns: number;
   signal: AbortSignal;
 }): Promise<SegmentResult> {
@@ -55,7 +57,11 @@ export function runSegment(options: {
     const scope = currentSegment('A segment');
     try {
       const runner = runnerFor(options.provider);
-      const common = { maxTurns: options.maxTurns, signal: options.signal };
+      const common = {
+        maxTurns: options.maxTurns,
+        signal: options.signal,
+        ...(options.session === null ? {} : { session: options.session }),
+      };
       const result =
         options.start.kind === 'state'
           ? await runner.run(options.agent, options.start.state, common)

@@ -50,7 +50,9 @@ type Row = {
  *   SELF_APPROVAL under a quorum.
  */
 export async function decide(db: Database, keys: KeyRing, decision: Decision): Promise<Decided> {
-  const { tenant, approvalId, verdict, subject } = decision;
+  const { tenant, verdict, subject } = decision;
+  // The id is part of what the words are sealed to, and Postgres writes it in lower case.
+  const approvalId = decision.approvalId.toLowerCase();
   assertSubject(subject);
   if (verdict !== 'approve' && verdict !== 'reject') {
     throw new CountersignError('INPUT_INVALID', 'verdict must be "approve" or "reject".', {

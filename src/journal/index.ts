@@ -10,4 +10,6 @@
  * Invariants: I4, I8. A crash before the statement loses a response that was paid for once; a crash after it loses
  * nothing.
  */
+
 export { callKey, type JournalEnvironment, type JournalRow, respond, type StoredCall } from './respond.ts';
+export { recordToolResult } from './tool-results.ts';

@@ -16,7 +16,7 @@ export type JournalEnvironment = {
   epoch: number;
   segment: number;
   /** Rows of this segment stored by earlier claims. */
-  stored: ReadonlyMap<string, StoredCall>;
+  stored: Map<string, StoredCall>;
   definitions: ReadonlyMap<string, ActionDefinition>;
   /** The segment's ledger rows by call id; new ones are added. */
   actions: Map<string, LedgerAction>;
@@ -29,27 +29,21 @@ export type JournalRow = { path: string; n: number; request_digest: string; seal
 /**
  * Answers one model call of a segment: from the journal, or live and then into it.
  *
- * @throws REPLAY_DIVERGED when the stored call at this place was asked something else.
+ * @throws REPLAY_DIVERGED when the stored call at this place was asked something else and an effect may depend on it.
  * @throws Suspended (LEASE_LOST) when this worker is no longer the owner.
  */
 export async function respond(env: JournalEnvironment, ask: ModelAsk): Promise<ModelAnswer> {
   const key = callKey(ask.path, ask.n);
   const stored = env.stored.get(key);
-  if (stored !== undefined) {
-    if (stored.request_digest !== ask.requestDigest) {
-      throw new CountersignError(
-        'REPLAY_DIVERGED',
-        'The replayed segment asks its model something else than before; nothing was sent.',
-        {
-          details: { path: ask.path, n: ask.n, segment: env.segment },
-        },
-      );
-    }
+  if (stored?.request_digest === ask.requestDigest) {
     return env.keys.openJson(
       'state',
       Buffer.from(stored.sealed, 'base64'),
       bindingOf(env, key),
     ) as unknown as ModelAnswer;
+  }
+  if (stored !== undefined) {
+    await supersede(env, ask);
   }
   const answer = await ask.ask();
   const minted = takeCalls(env, answer);
@@ -79,6 +73,34 @@ export async function respond(env: JournalEnvironment, ask: ModelAsk): Promise<M
     env.actions.set(action.callId, action);
   }
   return answer;
+}
+
+/**
+ * The replay asks something else than what was stored here. If nothing minted here or later was ever sent, that tail
+ * counts no more and the segment goes on live; otherwise nobody may guess.
+ */
+async function supersede(env: JournalEnvironment, ask: ModelAsk): Promise<void> {
+  const [row] = await callFunction<{ supersede_journal: string[] | null }>(env.db, 'supersede_journal', [
+    env.tenant,
+    env.runId,
+    env.epoch,
+    ask.path,
+    ask.n,
+  ]);
+  const places = row?.supersede_journal ?? null;
+  if (places === null) {
+    throw new Suspended('LEASE_LOST', true);
+  }
+  if (places.length === 0) {
+    throw new CountersignError(
+      'REPLAY_DIVERGED',
+      'The replayed segment asks its model something else than before, after an action was already sent.',
+      { details: { path: ask.path, n: ask.n, segment: env.segment } },
+    );
+  }
+  for (const place of places) {
+    env.stored.delete(place);
+  }
 }
 
 /** Replaces the provider's call ids, and mints the ledger row of each call of an action(). */

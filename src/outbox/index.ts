@@ -6,4 +6,5 @@
  * by an id cursor (a row below the cursor may commit later). A relay that dies between publishing and marking
  * publishes twice: the job id is the row's id, and the claim of a run tells a stale delivery from a fresh one.
  */
+export { publishDuplicates } from './duplicate.ts';
 export { type RelayCounts, relayOnce } from './relay.ts';

@@ -1,5 +1,5 @@
 import { CountersignError } from '../errors.ts';
-import type { Database } from './database.ts';
+import { classified, type Database } from './database.ts';
 import { readMigrations } from './migrate.ts';
 
 /**
@@ -12,9 +12,13 @@ export async function assertDurable(db: Database, allowForgetful = false): Promi
   if (allowForgetful) {
     return;
   }
-  const { rows } = await db.pool.query<{ fsync: string; commit: string }>(
-    "select current_setting('fsync') as fsync, current_setting('synchronous_commit') as commit",
-  );
+  const { rows } = await db.pool
+    .query<{ fsync: string; commit: string }>(
+      "select current_setting('fsync') as fsync, current_setting('synchronous_commit') as commit",
+    )
+    .catch((error: unknown) => {
+      throw classified(error, 'connect');
+    });
   const [settings] = rows;
   if (settings === undefined || settings.fsync === 'off' || settings.commit === 'off') {
     const setting = settings?.fsync === 'off' ? 'fsync' : 'synchronous_commit';
@@ -43,7 +47,7 @@ export async function assertSchema(db: Database): Promise<void> {
       if (error instanceof Error && 'code' in error && (error.code === '42P01' || error.code === '3F000')) {
         return { rows: [{ current: 0 }] };
       }
-      throw error;
+      throw classified(error, 'connect');
     });
   const current = rows[0]?.current ?? 0;
   if (current < wanted) {

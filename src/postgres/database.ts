@@ -126,8 +126,13 @@ const NO_ANSWER = /^(08|57P0|53300|ECONN|EPIPE|ETIMEDOUT|ENOTFOUND|EHOSTUNREACH|
 const NO_ANSWER_TEXT =
   /Connection terminated|connection timeout|timeout exceeded when trying to connect|Cannot use a pool after/i;
 
-function classified(error: unknown, step: string): unknown {
-  if (!(error instanceof Error)) {
+/**
+ * What an error of `pg` means to a caller: ours, typed, without the server's text.
+ *
+ * @param step what was being done, for the message.
+ */
+export function classified(error: unknown, step: string): unknown {
+  if (!(error instanceof Error) || error instanceof CountersignError) {
     return error;
   }
   const code = 'code' in error && typeof error.code === 'string' ? error.code : '';
@@ -141,10 +146,18 @@ function classified(error: unknown, step: string): unknown {
       },
     );
   }
-  if (code === '42883' || code === '3F000' || code === '42P01') {
+  if (/^(28|3D000)/.test(code)) {
+    return new CountersignError(
+      'CONFIG_INVALID',
+      `Postgres refused the login or has no such database (SQLSTATE ${code}); check DATABASE_URL.`,
+      { details: { field: 'DATABASE_URL', sqlstate: code }, cause: error },
+    );
+  }
+  // 22023 at connect: the role that the migrations make is missing.
+  if (code === '42883' || code === '3F000' || code === '42P01' || (code === '22023' && step === 'connect')) {
     return new CountersignError(
       'SCHEMA_MISSING',
-      `The database lacks ${step}; run "countersign migrate" first.`,
+      `The database lacks what ${step} needs; run "countersign migrate" first.`,
       {
         details: { step, sqlstate: code },
         cause: error,

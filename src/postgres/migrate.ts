@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { CountersignError } from '../errors.ts';
-import { openDatabase } from './database.ts';
+import { classified, openDatabase } from './database.ts';
 import { packageRoot } from './package-root.ts';
 
 export type MigrationResult = {
@@ -63,7 +63,9 @@ async function applyOnce(
   migration: Migration,
   all: Migration[],
 ): Promise<boolean> {
-  const client = await db.pool.connect();
+  const client = await db.pool.connect().catch((error: unknown) => {
+    throw classified(error, 'connect');
+  });
   try {
     await client.query('begin');
     await client.query('select pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
@@ -90,7 +92,7 @@ async function applyOnce(
     return true;
   } catch (error) {
     await client.query('rollback').catch(() => undefined);
-    throw error;
+    throw classified(error, `migration ${migration.number}`);
   } finally {
     client.release();
   }

@@ -4,7 +4,16 @@
  *
  * They hold no rule of their own. Any of them may be killed at any time and run any number of times at once.
  */
+export { runUntilStopped } from './lifetime.ts';
 export { type Running, runLoop } from './loop.ts';
 export { type ReconcilerOptions, runReconciler } from './reconciler.ts';
 export { type RelayOptions, runRelay } from './relay.ts';
 export { type ResumeWorker, type ResumeWorkerOptions, runResumeWorker } from './resume-worker.ts';
+export {
+  exitCodeOf,
+  type ProcessName,
+  type ReadyLine,
+  readyLine,
+  runProcess,
+  type StartedProcess,
+} from './run-process.ts';

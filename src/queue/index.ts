@@ -8,6 +8,7 @@
  * A crash here leaves an unsent outbox row or an unacknowledged job: both come again.
  */
 export { type Leases, noLeases, redisLeases } from './lease.ts';
+export { prepareQueue } from './prepare.ts';
 export { assertRedisSafe, openRedis, type RedisClient } from './redis.ts';
 export {
   type Consumer,

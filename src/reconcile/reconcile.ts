@@ -162,7 +162,7 @@ async function settle(
     sealedResult:
       result === null
         ? null
-        : env.keys.seal('state', result, {
+        : env.keys.seal('review', result, {
             tenant,
             table: 'actions',
             column: 'sealed_result',

@@ -2,6 +2,7 @@ import type { LedgerAction } from '../actions/index.ts';
 import type { UsageNumbers } from '../agents-sdk/index.ts';
 import type { StoredCall } from '../journal/index.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
+import type { StoredSession } from '../sessions/index.ts';
 import type { Capabilities } from '../workflows/index.ts';
 
 /** A run as its new owner holds it: everything a segment needs, from one round trip. */
@@ -17,6 +18,9 @@ export type ClaimedRun = {
   sealed: Buffer;
   actions: LedgerAction[];
   calls: StoredCall[];
+  /** Sealed results of plain tools by call id, base64. */
+  toolResults: Record<string, string>;
+  session: StoredSession | null;
 };
 
 export type Claim =
@@ -38,6 +42,8 @@ type ClaimRow = {
   sealed: Buffer | null;
   actions: ActionRow[] | null;
   calls: StoredCall[] | null;
+  tool_results: Record<string, string> | null;
+  session: StoredSession | null;
 };
 
 type ActionRow = {
@@ -106,6 +112,8 @@ export async function claimRun(
       sealed: row.sealed,
       actions: (row.actions ?? []).map(readAction),
       calls: row.calls ?? [],
+      toolResults: row.tool_results ?? {},
+      session: row.session,
     },
   };
 }

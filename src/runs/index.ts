@@ -10,6 +10,7 @@
  * next claim goes on from the same checkpoint with the journal and the ledger.
  */
 export { cancelRun } from './cancel.ts';
+export { listClaims, type RunClaim } from './claims.ts';
 export { type Explanation, explain } from './explain.ts';
 export { listRuns, type RunSummary, showRun } from './list.ts';
 export { carryDelivery, type DeliveryCounts, newCounts, type WorkerEnvironment } from './resume.ts';

@@ -7,6 +7,7 @@ import { CountersignError } from '../errors.ts';
 import type { JournalRow } from '../journal/index.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
+import type { SessionChange } from '../sessions/index.ts';
 import type { RegisteredWorkflow } from '../workflows/index.ts';
 import type { ClaimedRun } from './claim.ts';
 
@@ -23,6 +24,7 @@ export async function pause(
   context: RunInput['context'],
   actions: ReadonlyMap<string, LedgerAction>,
   result: Extract<SegmentResult, { kind: 'paused' }>,
+  change: SessionChange | null,
 ): Promise<string | null> {
   const { db, keys, run } = owner;
   const number = run.segment + 1;
@@ -61,6 +63,7 @@ export async function pause(
     [...manifest],
     JSON.stringify(approvals),
     JSON.stringify(addUsage(run.usage, result.usage)),
+    change === null ? null : JSON.stringify(change),
   ]);
   return row?.pause_run ?? null;
 }
@@ -114,6 +117,7 @@ export async function complete(
   owner: Owner,
   result: Extract<SegmentResult, { kind: 'final' }>,
   unstored: JournalRow[],
+  change: SessionChange | null,
 ): Promise<boolean> {
   const { keys, run } = owner;
   const output = keys.sealJson('review', result.output as JsonValue, {
@@ -122,12 +126,12 @@ export async function complete(
     column: 'sealed_output',
     row: run.runId,
   });
-  return finishRun(owner, 'completed', output, null, result.usage, unstored);
+  return finishRun(owner, 'completed', output, null, result.usage, unstored, change);
 }
 
 /** Finish with a failure that a repetition would only repeat. */
 export async function fail(owner: Owner, code: string): Promise<boolean> {
-  return finishRun(owner, 'failed', null, code, null, []);
+  return finishRun(owner, 'failed', null, code, null, [], null);
 }
 
 async function finishRun(
@@ -137,6 +141,7 @@ async function finishRun(
   reason: string | null,
   usage: UsageNumbers | null,
   unstored: JournalRow[],
+  change: SessionChange | null,
 ): Promise<boolean> {
   const [row] = await callFunction<{ finish_run: boolean }>(db, 'finish_run', [
     run.tenant,
@@ -147,6 +152,7 @@ async function finishRun(
     reason,
     JSON.stringify(usage === null ? run.usage : addUsage(run.usage, usage)),
     unstored.length === 0 ? null : JSON.stringify(unstored),
+    change === null ? null : JSON.stringify(change),
   ]);
   return row?.finish_run ?? false;
 }

@@ -134,10 +134,11 @@ async function carryRun(env: WorkerEnvironment, run: ClaimedRun, hold: Hold): Pr
     const result = await withinLimit(env.settings.maxSegmentMs, hold, (signal) =>
       runToPauseOrEnd(registered, opened, segment, signal),
     );
+    const change = opened.session?.change() ?? null;
     const stored =
       result.kind === 'final'
-        ? await complete(owner, result, segment.journal.unstored)
-        : (await pause(owner, registered, opened.ids, segment.journal.actions, result)) !== null;
+        ? await complete(owner, result, segment.journal.unstored, change)
+        : (await pause(owner, registered, opened.ids, segment.journal.actions, result, change)) !== null;
     count(env, stored ? (result.kind === 'final' ? 'completed' : 'paused') : 'lost', run);
   } catch (error) {
     await settleFailure(env, owner, error);
@@ -162,6 +163,7 @@ async function runToPauseOrEnd(
       provider,
       start,
       port: segment.port,
+      session: opened.session?.session ?? null,
       maxTurns: workflow.maxTurns,
       signal,
     });

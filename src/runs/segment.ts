@@ -2,18 +2,24 @@ import { type LedgerAction, performAction, Suspended } from '../actions/index.ts
 import { openState as openRunState, type SegmentPort, type SegmentStart } from '../agents-sdk/index.ts';
 import { openInput, openState, type RunInput } from '../checkpoints/index.ts';
 import { CountersignError } from '../errors.ts';
-import { callKey, type JournalEnvironment, respond } from '../journal/index.ts';
+import { callKey, type JournalEnvironment, recordToolResult, respond } from '../journal/index.ts';
 import type { Hold, HoldKeeper } from '../leases/index.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
+import { type OpenedSession, openSession } from '../sessions/index.ts';
 import { openContext, type RegisteredWorkflow } from '../workflows/index.ts';
 import type { ClaimedRun } from './claim.ts';
 import { applyDecisions, assertReviewed } from './decisions.ts';
 
 type Environment = { db: Database; keys: KeyRing; log: Log; holds: HoldKeeper };
 
-export type OpenedSegment = { start: SegmentStart; ids: RunInput['context']; context: object };
+export type OpenedSegment = {
+  start: SegmentStart;
+  ids: RunInput['context'];
+  context: object;
+  session: OpenedSession | null;
+};
 
 /**
  * Opens the checkpoint, rebuilds the context, verifies what is pending and applies the decisions.
@@ -27,10 +33,11 @@ export async function openSegment(
   registered: RegisteredWorkflow,
 ): Promise<OpenedSegment | 'undecided'> {
   const id = { tenant: run.tenant, runId: run.runId, number: run.segment };
+  const session = run.session === null ? null : openSession(env.keys, run.tenant, run.session);
   if (run.segment === 0) {
     const { input, context: ids } = openInput(env.keys, id, run.sealed);
     const context = openContext(registered.workflow, ids, run);
-    return { start: { kind: 'input', input, context }, ids, context };
+    return { start: { kind: 'input', input, context }, ids, context, session };
   }
   const { context: ids, stateText } = openState(env.keys, id, run.workflow, run.sealed);
   const context = openContext(registered.workflow, ids, run);
@@ -40,7 +47,7 @@ export async function openSegment(
   if (!applyDecisions(env.keys, run.tenant, pending, actions)) {
     return 'undecided';
   }
-  return { start: { kind: 'state', state }, ids, context };
+  return { start: { kind: 'state', state }, ids, context, session };
 }
 
 export type Segment = { port: SegmentPort; journal: JournalEnvironment };
@@ -77,6 +84,10 @@ export function makeSegment(
     respond: async (ask) => {
       assertTrusted();
       return respond(journal, ask);
+    },
+    record: async (callId, tool, call) => {
+      assertTrusted();
+      return recordToolResult(journal, run.toolResults, { callId, tool, call });
     },
     // A call that is in no row is never let through; the pause then refuses it.
     isGated: (callId) => journal.actions.get(callId)?.gated ?? true,

@@ -54,6 +54,12 @@ function wordsFor(kind: string, data: Record<string, unknown>): string {
     action_waits_for_person: () =>
       `Action ${text('action')} may not be sent again (key lifetime, execution window or attempts spent): a person must look.`,
     action_asked: () => `The provider was asked about action ${text('action')}: ${text('answer')}.`,
+    replay_replayed: () =>
+      `${text('by')} replayed it: round ${text('round')} is closed, a fresh budget begins.`,
+    outbox_replayed: () => `${text('by')} put its dead announcement back.`,
+    quarantine_released: () => `${text('by')} released it from quarantine.`,
+    action_judged: () =>
+      `${text('by')} judged action ${text('action')}, attempt ${text('attempt')}: ${text('verdict')}.`,
     contradiction: () =>
       `CONTRADICTION at action ${text('action')}: ${text('source')} has proof for attempt ${text('attempt')}, the ledger said ${text('state')}.`,
   };

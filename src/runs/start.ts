@@ -16,6 +16,10 @@ export type StartOptions = {
   context?: Record<string, unknown> | undefined;
   /** Makes the start idempotent: the same key with the same input is the same run. */
   key?: string | undefined;
+  /** A conversation to go on with. One run is active on it at a time. */
+  session?: string | undefined;
+  /** Let a run that only waits for a decision on this session give way; its approvals are superseded. Default false. */
+  supersede?: boolean | undefined;
   /** Who asked, for the record. */
   requestedBy: string;
 };
@@ -30,6 +34,7 @@ const MAX_INPUT_BYTES = 1_048_576;
  * inside a transaction of yours and the run exists exactly if that transaction commits.
  *
  * @throws INPUT_INVALID, NOT_PLAIN_JSON naming the field; nothing is written.
+ * @throws SESSION_BUSY naming the active run.
  * @throws WORKFLOW_UNKNOWN when no worker ever announced the workflow. @throws CLIENT_KEY_CONFLICT: same key, other input.
  */
 export async function start(
@@ -42,6 +47,9 @@ export async function start(
   assertText(options.requestedBy, 'requestedBy', 512);
   if (options.key !== undefined) {
     assertText(options.key, 'key', 512);
+  }
+  if (options.session !== undefined) {
+    assertText(options.session, 'session', 512);
   }
   if (typeof options.input !== 'string' && !Array.isArray(options.input)) {
     throw new CountersignError('INPUT_INVALID', 'input must be text or an array of input items.', {
@@ -68,9 +76,11 @@ export async function start(
       options.workflow,
       options.version ?? null,
       options.key ?? null,
-      digestOf(input),
+      digestOf({ ...input, session: options.session ?? null }),
       sealed,
       options.requestedBy,
+      options.session ?? null,
+      options.supersede ?? false,
     ],
   );
   switch (row?.outcome) {
@@ -84,6 +94,12 @@ export async function start(
         {
           details: { field: 'workflow', workflow: options.workflow, known: row.known ?? [] },
         },
+      );
+    case 'session_busy':
+      throw new CountersignError(
+        'SESSION_BUSY',
+        'A run is active on this session; wait for it, decide it, or start with supersede.',
+        { details: { field: 'session', runId: String(row.run_id) } },
       );
     default:
       throw new CountersignError(

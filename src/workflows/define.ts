@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { Agent, ModelProvider } from '../agents-sdk/index.ts';
+import type { AnyAgent, ModelProvider } from '../agents-sdk/index.ts';
 import { CountersignError } from '../errors.ts';
 
 /** Who a run belongs to; for `provide`, which fetches secrets from the process and never from the run. */
@@ -10,14 +10,14 @@ export type WorkflowOptions<Context extends z.ZodObject = z.ZodObject> = {
   /** Names the code that can carry a run. A change that an older checkpoint would notice is a new version. */
   version: string;
   /** Builds the agent graph; called once per worker process. */
-  agent: () => Agent | Promise<Agent>;
+  agent: () => AnyAgent | Promise<AnyAgent>;
   /** Identifiers a run is started with: strict, plain JSON, stored sealed. Secrets do not belong here. Default: none. */
   context?: Context;
   /** Turns the identifiers into what tools see as their context, at every claim. Default: the identifiers. */
   provide?: (ids: z.output<Context>, run: RunIdentity) => unknown;
   /** Resolves model names. Default: OpenAI, from OPENAI_API_KEY and OPENAI_BASE_URL. */
   modelProvider?: () => ModelProvider;
-  /** Turns per segment before the run fails. Default 20. */
+  /** Model turns of the whole run, over all its segments, before it fails. Default 20. */
   maxTurns?: number;
 };
 
@@ -26,7 +26,7 @@ export type Workflow = {
   readonly kind: 'countersign.workflow';
   readonly name: string;
   readonly version: string;
-  readonly agent: () => Agent | Promise<Agent>;
+  readonly agent: () => AnyAgent | Promise<AnyAgent>;
   readonly context: z.ZodObject;
   readonly provide: (ids: Record<string, unknown>, run: RunIdentity) => unknown;
   readonly modelProvider: (() => ModelProvider) | null;

@@ -1,6 +1,6 @@
 import { type ActionDefinition, definitionOf } from '../actions/index.ts';
 import {
-  type Agent,
+  type AnyAgent,
   assertUngated,
   defaultModelProvider,
   inspectGraph,
@@ -12,7 +12,7 @@ import type { Workflow } from './define.ts';
 /** A workflow whose agent has been built and checked. */
 export type RegisteredWorkflow = {
   readonly workflow: Workflow;
-  readonly agent: Agent;
+  readonly agent: AnyAgent;
   readonly actions: ReadonlyMap<string, ActionDefinition>;
   readonly provider: ModelProvider;
 };

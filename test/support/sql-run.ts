@@ -1,0 +1,482 @@
+/**
+ * A run driven by hand, one protocol function at a time, so that a test can put any two of them side by side in two
+ * real sessions and stop either in the middle of its statement. What is sealed here is noise: no function looks at it.
+ */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import {
+  type Intent,
+  intendAction,
+  type Settlement,
+  type SettleOutcome,
+  settleAction,
+} from '../../src/actions/ledger.ts';
+import { callFunction, type Database, type ProcessRole, type Queryable } from '../../src/postgres/index.ts';
+import { type Claim, claimRun } from '../../src/runs/claim.ts';
+import { start } from '../../src/runs/start.ts';
+import { KeyRing } from '../../src/seal/index.ts';
+
+type Db = Database | Queryable;
+
+export const SQL_WORKFLOW = 'by-hand@1';
+const TOOL = 'manifest-of-the-tool';
+const NOISE = Buffer.from('sealed');
+const keys = KeyRing.parse(KeyRing.generate());
+
+export type SqlAction = {
+  id: string;
+  callId: string;
+  tool: string;
+  digest: string;
+  approvalId: string;
+  fingerprint: string;
+};
+export type SqlRun = {
+  tenant: string;
+  id: string;
+  worker: string;
+  epoch: number;
+  wake: number;
+  actions: SqlAction[];
+};
+
+export type ActionOptions = {
+  recovery?: 'lookup' | 'idempotent' | 'manual' | 'transactional';
+  /** Equal operations exclude each other. Default: one of its own. */
+  operation?: string;
+  reissue?: 'automatic' | 'by_person';
+  sendWithinMs?: number;
+  callTimeoutMs?: number;
+  settlesWithinMs?: number;
+  keyLifetimeMs?: number | null;
+  budget?: number;
+  expiresInMs?: number;
+  executeWithinMs?: number;
+  quorum?: number;
+};
+
+/** One real session, as one role, that runs one statement at a time. */
+export async function openSession(
+  url: string,
+  role: ProcessRole | 'none',
+  name = 'session',
+): Promise<pg.Client> {
+  const client = new pg.Client({
+    connectionString: url,
+    application_name: name,
+    ...(role === 'none' ? {} : { options: `-c role=${role}` }),
+  });
+  client.on('error', () => undefined);
+  await client.connect();
+  return client;
+}
+
+/** Announces a resume worker that carries every run made here. */
+export async function announceWorker(db: Db, aliveMs = 3_600_000): Promise<string> {
+  const id = randomUUID();
+  await callFunction(db, 'announce_worker', [
+    id,
+    'resume',
+    'by hand',
+    [SQL_WORKFLOW],
+    SCHEMAS,
+    [TOOL],
+    aliveMs,
+  ]);
+  return id;
+}
+
+const SCHEMAS = ['input/1', 'state/1'];
+
+export async function startRun(db: Db, worker: string, tenant = 'acme'): Promise<SqlRun> {
+  const [workflow = '', version] = SQL_WORKFLOW.split('@');
+  const { runId } = await start(db, keys, { tenant, workflow, version, input: 'go', requestedBy: 'tester' });
+  return { tenant, id: runId, worker, epoch: 0, wake: 1, actions: [] };
+}
+
+/** Claims; on success the run's epoch is the new one. */
+export async function claim(
+  db: Db,
+  run: SqlRun,
+  options: { worker?: string; wake?: number; ttlMs?: number; maxAttempts?: number; leaseBusy?: boolean } = {},
+): Promise<Claim> {
+  const made = await claimRun(db as Database, {
+    tenant: run.tenant,
+    runId: run.id,
+    wake: options.wake ?? run.wake,
+    workerId: options.worker ?? run.worker,
+    ttlMs: options.ttlMs ?? 3_600_000,
+    maxAttempts: options.maxAttempts ?? 5,
+    leaseBusy: options.leaseBusy ?? false,
+    capabilities: { workflows: [SQL_WORKFLOW], stateSchemas: SCHEMAS, tools: [TOOL] },
+  });
+  if (made.outcome === 'claimed') {
+    run.epoch = made.run.epoch;
+  }
+  return made;
+}
+
+/** Stores one model response that asks for these actions. Returns journal_response's outcome. */
+export async function journal(
+  db: Db,
+  run: SqlRun,
+  wanted: ActionOptions[],
+  epoch = run.epoch,
+  n = 0,
+): Promise<string> {
+  const rows = wanted.map((options) => {
+    const id = randomUUID();
+    const digest = randomBytes(32).toString('hex');
+    run.actions.push({
+      id,
+      callId: `call_${id}`,
+      tool: 'pay',
+      digest,
+      approvalId: randomUUID(),
+      fingerprint: '',
+    });
+    return {
+      id,
+      call_id: `call_${id}`,
+      tool: 'pay',
+      tool_version: '1',
+      gated: true,
+      recovery: options.recovery ?? 'lookup',
+      refused: null,
+      attempt_budget: options.budget ?? 5,
+      proposed_digest: digest,
+      effective_digest: digest,
+      operation_digest: options.operation ?? digest,
+      sealed_arguments: NOISE.toString('base64'),
+      send_within_ms: options.sendWithinMs ?? 60_000,
+      call_timeout_ms: options.callTimeoutMs ?? 60_000,
+      settles_within_ms: options.settlesWithinMs ?? 0,
+      key_lifetime_ms: options.keyLifetimeMs ?? 86_400_000,
+      reissue: options.reissue ?? 'automatic',
+    };
+  });
+  const call = { path: '', n, request_digest: 'd', sealed: NOISE.toString('base64'), usage: {} };
+  const [row] = await callFunction<{ journal_response: string }>(db, 'journal_response', [
+    run.tenant,
+    run.id,
+    epoch,
+    JSON.stringify(call),
+    JSON.stringify(rows),
+  ]);
+  return row?.journal_response ?? '';
+}
+
+/** Pauses with one approval for each action. Returns the status after, null when fenced. */
+export async function pause(
+  db: Db,
+  run: SqlRun,
+  options: ActionOptions[] = [],
+  epoch = run.epoch,
+  number = 1,
+): Promise<string | null> {
+  const approvals = run.actions.map((action, index) => ({
+    id: action.approvalId,
+    action_id: action.id,
+    policy: 'policy',
+    quorum: options[index]?.quorum ?? 1,
+    sealed_review: NOISE.toString('base64'),
+    expires_in_ms: options[index]?.expiresInMs ?? 3_600_000,
+    execute_within_ms: options[index]?.executeWithinMs ?? 3_600_000,
+  }));
+  const row = await one<{ pause_run: string | null }>(db, 'pause_run', [
+    run.tenant,
+    run.id,
+    epoch,
+    number,
+    NOISE,
+    'state/1',
+    [TOOL],
+    JSON.stringify(approvals),
+    '{}',
+  ]);
+  return row.pause_run;
+}
+
+/** A run that waits for a decision on each of the wanted actions. */
+export async function pausedRun(
+  admin: Database,
+  worker: string,
+  wanted: ActionOptions[],
+  tenant = 'acme',
+): Promise<SqlRun> {
+  const run = await startRun(admin, worker, tenant);
+  await claim(admin, run);
+  await journal(admin, run, wanted);
+  await pause(admin, run, wanted);
+  run.wake = 2;
+  const shown = await admin.pool.query<{ id: string; fingerprint: string }>(
+    'select id, fingerprint from countersign.approvals where run_id = $1',
+    [run.id],
+  );
+  for (const action of run.actions) {
+    action.fingerprint = shown.rows.find(({ id }) => id === action.approvalId)?.fingerprint ?? '';
+  }
+  return run;
+}
+
+/** A run whose actions are approved, held by its worker: the next thing is intend. */
+export async function approvedRun(
+  admin: Database,
+  worker: string,
+  wanted: ActionOptions[],
+  tenant = 'acme',
+): Promise<SqlRun> {
+  const run = await pausedRun(admin, worker, wanted, tenant);
+  for (const action of run.actions) {
+    await decideBy(admin, run, action);
+  }
+  await claim(admin, run);
+  return run;
+}
+
+export type DecideRow = { outcome: string; state: string; run_status: string };
+
+export async function decideBy(
+  db: Db,
+  run: SqlRun,
+  action: SqlAction,
+  verdict: 'approve' | 'reject' = 'approve',
+  subject = 'alice',
+): Promise<DecideRow> {
+  return one<DecideRow>(db, 'decide_approval', [
+    run.tenant,
+    action.approvalId,
+    verdict,
+    subject,
+    action.fingerprint,
+    randomUUID(),
+    null,
+  ]);
+}
+
+export async function revoke(
+  db: Db,
+  run: SqlRun,
+  action: SqlAction,
+): Promise<{ outcome: string; state: string }> {
+  return one(db, 'revoke_approval', [run.tenant, action.approvalId, 'bob']);
+}
+
+export async function intend(db: Db, run: SqlRun, action: SqlAction, epoch = run.epoch): Promise<Intent> {
+  return intendAction(db, {
+    tenant: run.tenant,
+    runId: run.id,
+    epoch,
+    actionId: action.id,
+    tool: action.tool,
+    proposedDigest: action.digest,
+    effectiveDigest: action.digest,
+  });
+}
+
+export async function settle(
+  db: Db,
+  run: SqlRun,
+  action: SqlAction,
+  known: {
+    attempt: number;
+    outcome: SettleOutcome;
+    source?: 'worker' | 'lookup' | 'person';
+    /** The worker's own epoch. Default null: not the owner. */
+    epoch?: number | null;
+    backoffMs?: number;
+    askedAt?: Date | null;
+    receiptId?: string;
+  },
+): Promise<Settlement> {
+  const proof = ['succeeded', 'failed', 'abandoned'].includes(known.outcome) ? NOISE : null;
+  return settleAction(db, {
+    tenant: run.tenant,
+    runId: run.id,
+    actionId: action.id,
+    source: 'worker',
+    receiptId: randomUUID(),
+    sealedReceipt: proof,
+    sealedResult: proof,
+    ...known,
+  });
+}
+
+export async function release(
+  db: Db,
+  run: SqlRun,
+  options: { epoch?: number; failure?: string | null; maxAttempts?: number } = {},
+): Promise<string | null> {
+  const failure = options.failure ?? null;
+  const row = await one<{ release_run: string | null }>(db, 'release_run', [
+    run.tenant,
+    run.id,
+    options.epoch ?? run.epoch,
+    null,
+    0,
+    failure,
+    options.maxAttempts ?? 5,
+    failure === null,
+  ]);
+  return row.release_run;
+}
+
+export async function finish(db: Db, run: SqlRun, epoch = run.epoch): Promise<boolean> {
+  const row = await one<{ finish_run: boolean }>(db, 'finish_run', [
+    run.tenant,
+    run.id,
+    epoch,
+    'completed',
+    NOISE,
+    null,
+    '{}',
+    null,
+  ]);
+  return row.finish_run;
+}
+
+export async function cancel(db: Db, run: SqlRun): Promise<{ outcome: string; in_flight: string[] }> {
+  return one(db, 'cancel_run', [run.tenant, run.id, 'bob']);
+}
+
+export async function sweep(db: Db, run: SqlRun, patienceMs = 0): Promise<string> {
+  return (await one<{ sweep_run: string }>(db, 'sweep_run', [run.tenant, run.id, patienceMs])).sweep_run;
+}
+
+/** What the rows say. As the login role, which sees every tenant. */
+export async function facts(admin: Database, run: SqlRun) {
+  const ask = async <Row>(sql: string) => (await admin.pool.query(sql, [run.id])).rows as Row[];
+  const [row] = await ask<{
+    status: string;
+    reason: string | null;
+    wake: number;
+    epoch: number;
+    segment: number;
+    holder: string | null;
+    held_until: Date | null;
+    attempts_in_round: number;
+  }>(
+    'select status, reason, wake, epoch, segment, holder, held_until, attempts_in_round from countersign.runs where id = $1',
+  );
+  if (row === undefined) {
+    throw new Error('the run does not exist');
+  }
+  const actions = await ask<{
+    id: string;
+    state: string;
+    reason: string | null;
+    attempt: number;
+    held_by: string | null;
+  }>('select id, state, reason, attempt, held_by from countersign.actions where run_id = $1');
+  const approvals = await ask<{ id: string; state: string }>(
+    'select id, state from countersign.approvals where run_id = $1',
+  );
+  const outbox = await ask<{ wake: number }>(
+    'select wake from countersign.outbox where run_id = $1 order by position',
+  );
+  const events = await ask<{ n: number; kind: string; data: Record<string, unknown> }>(
+    'select n, kind, data from countersign.events where run_id = $1 order by n',
+  );
+  return {
+    run: row,
+    /** In the order in which the run's actions were asked for. */
+    actions: run.actions.map((wanted) => {
+      const action = actions.find((candidate) => candidate.id === wanted.id);
+      if (action === undefined) throw new Error('the action does not exist');
+      return { ...action, approval: approvals.find(({ id }) => id === wanted.approvalId)?.state ?? null };
+    }),
+    outbox: outbox.map(({ wake }) => wake),
+    events,
+    kinds: events.map(({ kind }) => kind),
+  };
+}
+
+/** Every event's number and digest recomputed. Returns what is wrong; empty: the chain is whole. */
+export async function chainFaults(admin: Database): Promise<string[]> {
+  const { rows } = await admin.pool.query<{ fault: string }>(`
+    select e.run_id || ' ' || e.n as fault
+    from (select *, row_number() over own as place, lag(digest) over own as before from countersign.events
+          window own as (partition by tenant, run_id order by n)) e
+    where e.n <> e.place or e.previous <> coalesce(e.before, '\\x')
+       or e.digest <> countersign.event_digest(e.previous, e.tenant, e.run_id, e.n, e.kind, e.data, e.at)`);
+  return rows.map(({ fault }) => fault);
+}
+
+/**
+ * A gate inside a statement: every insert or update of a row of `table` by a session named `slow…` stops before the
+ * row is written, holding whatever it has locked by then, until `open()`.
+ */
+export async function gateInside(
+  url: string,
+  table: string,
+  event: 'insert' | 'update' | 'insert or update',
+) {
+  const keeper = await openSession(url, 'none', 'gate keeper');
+  const key = 1 + Math.floor(Math.random() * 1_000_000_000);
+  await keeper.query(`
+    create or replace function public.gate_${key}() returns trigger language plpgsql as $$
+    begin
+      if current_setting('application_name') like 'slow%' then
+        perform pg_advisory_xact_lock_shared(${key});
+      end if;
+      return new;
+    end $$;
+    create trigger gate_${key} before ${event} on countersign.${table} for each row execute function public.gate_${key}();
+    select pg_advisory_lock(${key});`);
+  let closed = true;
+  return {
+    /** Resolves when `count` sessions stand before the gate. */
+    async reached(count = 1): Promise<void> {
+      await until(async () => {
+        const { rows } = await keeper.query<{ n: number }>(
+          "select count(*)::integer as n from pg_locks where locktype = 'advisory' and not granted and objid = $1",
+          [key],
+        );
+        return (rows[0]?.n ?? 0) >= count;
+      }, `${count} sessions at the gate in ${table}`);
+    },
+    async open(): Promise<void> {
+      if (closed) {
+        closed = false;
+        await keeper.query('select pg_advisory_unlock($1)', [key]);
+      }
+    },
+    async remove(): Promise<void> {
+      await this.open();
+      await keeper.query(
+        `drop trigger gate_${key} on countersign.${table}; drop function public.gate_${key}()`,
+      );
+      await keeper.end();
+    },
+  };
+}
+
+/** Resolves when the session waits for a row lock that somebody else holds. */
+export async function waitsForLock(admin: Database, session: pg.Client): Promise<void> {
+  const pid = (session as unknown as { processID: number }).processID;
+  await until(async () => {
+    const { rows } = await admin.pool.query<{ n: number }>('select cardinality(pg_blocking_pids($1)) as n', [
+      pid,
+    ]);
+    return (rows[0]?.n ?? 0) > 0;
+  }, `session ${pid} to wait for a lock`);
+}
+
+export async function until(
+  holds: () => Promise<boolean> | boolean,
+  what: string,
+  timeoutMs = 10_000,
+): Promise<void> {
+  const end = Date.now() + timeoutMs;
+  while (!(await holds())) {
+    if (Date.now() > end) throw new Error(`waited ${timeoutMs} ms for ${what}`);
+    await sleep(10);
+  }
+}
+
+async function one<Row>(db: Db, name: string, values: unknown[]): Promise<Row> {
+  const [row] = await callFunction<Row>(db, name, values);
+  if (row === undefined) throw new Error(`${name} returned no row`);
+  return row;
+}

@@ -1,0 +1,6 @@
+/** The relay: publishes what was committed. Any number may run; one is enough. */
+import { runProcess, runRelay } from '../src/processes/index.ts';
+
+await runProcess('relay', async (config, log) =>
+  runRelay({ databaseUrl: config.databaseUrl, redisUrl: config.redisUrl, log }),
+);
