@@ -47,6 +47,7 @@ export async function runRound(
   cleanup: Cleanup,
   servers: Servers,
   options: RoundOptions,
+  observer: Observer = NOBODY,
 ): Promise<RoundResult> {
   serial += 1;
   const name = `bench_${serial}`;
@@ -56,14 +57,29 @@ export async function runRound(
     return await cleanup.scope(async (inner) => {
       const { workers, concurrency } = options;
       const fleet = await OPEN[options.side](inner, { databaseUrl, redisUrl, workers, concurrency });
-      return measure(servers, { fleet, databaseUrl, redisUrl }, options);
+      return measure(servers, { fleet, databaseUrl, redisUrl, observer }, options);
     });
   } finally {
     await servers.dropDatabase(name);
   }
 }
 
-type Subject = { fleet: Fleet; databaseUrl: string; redisUrl: string | null };
+type Subject = { fleet: Fleet; databaseUrl: string; redisUrl: string | null; observer: Observer };
+
+/** Looks closer at the measured part than a bench may: see profile.ts. */
+export type Observer = {
+  begin(subject: Omit<Subject, 'observer'>): Promise<void>;
+  end(subject: Omit<Subject, 'observer'>): Promise<void>;
+  /** All is done and the database still there. */
+  after(
+    subject: Omit<Subject, 'observer'>,
+    decidedAtMs: readonly number[],
+    effects: readonly Effect[],
+  ): Promise<void>;
+};
+
+const nothing = async (): Promise<void> => undefined;
+const NOBODY: Observer = { begin: nothing, end: nothing, after: nothing };
 
 async function measure(servers: Servers, subject: Subject, options: RoundOptions): Promise<RoundResult> {
   const { fleet } = subject;
@@ -91,6 +107,7 @@ async function measure(servers: Servers, subject: Subject, options: RoundOptions
   const effects = (
     await Promise.all(fleet.workers.map((worker) => worker.call<Effect[]>('takeEffects')))
   ).flat();
+  await subject.observer.after(subject, startedAt, effects);
   const at = new Map(effects.map(({ ref, atMs }) => [ref, atMs]));
   return {
     resumesPerSecond,
@@ -123,12 +140,14 @@ async function underTheClock(
   before: number,
   runs: number,
 ): Promise<Pick<RoundResult, 'resumesPerSecond' | 'cpu'>> {
+  await subject.observer.begin(subject);
   const cpuBefore = await readCpu(servers, subject);
   const from = monotonicMs();
   const published = subject.fleet.publish();
   const to = await watch.until('completed', before + runs);
   const cpuAfter = await readCpu(servers, subject);
   await published;
+  await subject.observer.end(subject);
   const per1000 = (key: keyof CpuSeconds) => ((cpuAfter[key] - cpuBefore[key]) / runs) * 1_000;
   return {
     resumesPerSecond: runs / ((to - from) / 1_000),

@@ -3,6 +3,7 @@ import { answerCalls } from '../lab/answer.ts';
 import { createLog, KeyRing, type ResumeWorker, runResumeWorker } from '../src/index.ts';
 import { safeWorkflow } from './agent.ts';
 import { takeEffects } from './effects.ts';
+import { profiling } from './profiling.ts';
 import { tellProgress } from './progress.ts';
 
 export type SafeWorkerOptions = {
@@ -29,6 +30,7 @@ answerCalls(
       tellProgress(() => counts);
     },
     takeEffects,
+    ...profiling,
   },
   async () => worker?.stop(),
 );

@@ -21,8 +21,12 @@ export type Servers = {
   versions: { postgres: string; redis: string | null };
 };
 
-export async function startServers(cleanup: Cleanup, withRedis: boolean): Promise<Servers> {
-  const postgres = await temporaryPostgres(cleanup, 'bench');
+export async function startServers(
+  cleanup: Cleanup,
+  withRedis: boolean,
+  postgresSettings: Readonly<Record<string, string>> = {},
+): Promise<Servers> {
+  const postgres = await temporaryPostgres(cleanup, 'bench', postgresSettings);
   const admin = openDatabase({ url: postgres.url, role: null, max: 1 });
   cleanup.defer(() => admin.close());
   const { rows } = await admin.pool.query<{ version: string }>(

@@ -7,6 +7,7 @@ import { answerCalls } from '../lab/answer.ts';
 import { type Database, openDatabase } from '../src/index.ts';
 import { provider, unsafeAgent } from './agent.ts';
 import { takeEffects } from './effects.ts';
+import { profiling } from './profiling.ts';
 import { tellProgress } from './progress.ts';
 import { type Address, openUnsafeWorker } from './unsafe-queue.ts';
 
@@ -64,6 +65,7 @@ answerCalls(
       tellProgress(() => counts);
     },
     takeEffects,
+    ...profiling,
   },
   () => stop(),
 );

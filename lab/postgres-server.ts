@@ -3,13 +3,22 @@ import { mkdtemp, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../src/embedded/index.ts';
+import { openDatabase } from '../src/index.ts';
 import type { Cleanup } from './cleanup.ts';
 
-/** Starts it; the cleanup stops it and removes its data. */
-export async function temporaryPostgres(cleanup: Cleanup, name: string): Promise<EmbeddedPostgres> {
+/**
+ * Starts it; the cleanup stops it and removes its data.
+ *
+ * @param settings server settings beside the launcher's own, such as shared_preload_libraries.
+ */
+export async function temporaryPostgres(
+  cleanup: Cleanup,
+  name: string,
+  settings: Readonly<Record<string, string>> = {},
+): Promise<EmbeddedPostgres> {
   const dir = await mkdtemp(join(tmpdir(), `countersign-${name}-${process.pid}-`));
   cleanup.defer(() => rm(dir, { recursive: true, force: true }));
-  const server = await startEmbeddedPostgres({ dir, durable: true });
+  const server = await startWith(dir, settings);
   // As root the data may lie under /var/lib, with a symlink to it in `dir` (src/embedded).
   const cluster = await realpath(join(dir, 'cluster'));
   if (dirname(cluster) !== (await realpath(dir))) {
@@ -21,6 +30,20 @@ export async function temporaryPostgres(cleanup: Cleanup, name: string): Promise
     release();
   });
   return server;
+}
+
+async function startWith(dir: string, settings: Readonly<Record<string, string>>): Promise<EmbeddedPostgres> {
+  const server = await startEmbeddedPostgres({ dir, durable: true });
+  if (Object.keys(settings).length === 0) {
+    return server;
+  }
+  const admin = openDatabase({ url: server.url, role: null, max: 1 });
+  for (const [setting, value] of Object.entries(settings)) {
+    await admin.pool.query(`alter system set ${setting} = '${value}'`);
+  }
+  await admin.close();
+  await server.stop();
+  return startEmbeddedPostgres({ dir, durable: true });
 }
 
 /**

@@ -298,10 +298,30 @@ begin
   perform append_event(p_tenant, p_run, 'run_claimed', jsonb_build_object('epoch', r.epoch + 1, 'worker', p_worker,
     'attempt', r.attempts_in_round + 1, 'segment', r.segment, 'taken_over', expired));
 
+  if r.session_id is not null and r.segment = 0 then
+    update runs t set session_version = (select s.version from sessions s where s.tenant = p_tenant and s.id = r.session_id)
+    where t.tenant = p_tenant and t.id = p_run;
+  end if;
   outcome := 'claimed';
-  run := jsonb_build_object('workflow', r.workflow, 'version', r.version, 'segment', r.segment, 'epoch', r.epoch + 1,
-    'state_schema', r.state_schema, 'attempt', r.attempts_in_round + 1, 'usage', r.usage,
-    'created_at_ms', floor(extract(epoch from r.created_at) * 1000));
+  select l.run, l.sealed, l.actions, l.calls, l.tool_results, l.session
+    into run, sealed, actions, calls, tool_results, session
+  from load_run(p_tenant, p_run) l;
+end
+$$;
+
+-- Everything a segment needs of its run, in one round trip. Reads only: the claim returns it, and the check before a
+-- deploy looks at it without claiming.
+create function load_run(p_tenant text, p_run uuid,
+  out run jsonb, out sealed bytea, out actions jsonb, out calls jsonb, out tool_results jsonb, out session jsonb)
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs t where t.tenant = p_tenant and t.id = p_run;
+  run := jsonb_build_object('workflow', r.workflow, 'version', r.version, 'segment', r.segment, 'epoch', r.epoch,
+    'attempt', r.attempts_in_round, 'usage', r.usage);
   select c.sealed into sealed from checkpoints c where c.tenant = p_tenant and c.run_id = p_run and c.number = r.segment;
   select jsonb_agg(jsonb_build_object(
       'id', a.id, 'segment', a.segment, 'path', a.path, 'call_id', a.call_id, 'tool', a.tool, 'tool_version', a.tool_version,
@@ -334,10 +354,6 @@ as $$
 declare
   loaded jsonb;
 begin
-  if p_first then
-    update runs r set session_version = s.version from sessions s
-    where r.tenant = p_tenant and r.id = p_run and s.tenant = p_tenant and s.id = p_session;
-  end if;
   select jsonb_build_object('id', s.id, 'version', s.version, 'operations', s.operations,
     'items', coalesce((select jsonb_agg(encode(i.sealed, 'base64') order by i.position) from session_items i
       where i.tenant = p_tenant and i.session_id = p_session), '[]'),

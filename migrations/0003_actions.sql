@@ -95,7 +95,7 @@ $$;
 create function fingerprint_of(a actions, p approvals) returns text
 language sql immutable set search_path = countersign, pg_temp
 as $$
-  select encode(sha256(convert_to(jsonb_build_array(a.tenant, a.run_id, a.id, a.tool, a.tool_version, a.effective_digest,
+  select encode(sha256(convert_to(jsonb_build_array(a.tenant, p.run_id, a.id, a.tool, a.tool_version, a.effective_digest,
     p.policy, p.policy_version, p.quorum, (extract(epoch from p.decide_before) * 1000000)::bigint, p.execute_within_ms)::text, 'UTF8')), 'hex')
 $$;
 
@@ -112,6 +112,24 @@ begin
 end
 $$;
 
+-- Is an identical action in the open? Then this one is marked as waiting for it. The caller holds the locks.
+create function hold_for_identical(a actions) returns boolean
+language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  other uuid;
+begin
+  select o.id into other from actions o
+  where o.tenant = a.tenant and o.operation_digest = a.operation_digest and o.id <> a.id
+    and o.state in ('dispatched', 'outcome_unknown') limit 1;
+  if other is not null then
+    update actions t set held_by = other where t.tenant = a.tenant and t.id = a.id;
+    perform append_event(a.tenant, a.run_id, 'action_held', jsonb_build_object('action', a.id, 'by', other));
+  end if;
+  return other is not null;
+end
+$$;
+
 -- Intend: the last gate before the world. One statement of the worker, fenced, under the locks run, approval, action.
 -- outcome: dispatched (call now, this attempt) | receipt (settled before: answer from the ledger)
 --   | refused (not executed, with the reason) | held (in flight or unknown here or elsewhere: suspend)
@@ -125,7 +143,6 @@ declare
   r runs;
   a actions;
   p approvals;
-  other uuid;
   at_time timestamptz;
 begin
   perform as_tenant(p_tenant);
@@ -187,26 +204,28 @@ begin
         return;
       end if;
     end if;
-    select o.id into other from actions o
-    where o.tenant = p_tenant and o.operation_digest = a.operation_digest and o.id <> a.id
-      and o.state in ('dispatched', 'outcome_unknown') limit 1;
-    if other is not null then
-      update actions t set held_by = other where t.tenant = p_tenant and t.id = p_action;
-      perform append_event(p_tenant, p_run, 'action_held', jsonb_build_object('action', p_action, 'by', other));
+    if hold_for_identical(a) then
       outcome := 'held';
       return;
     end if;
-    if a.gated then
-      update approvals t set state = 'consumed' where t.tenant = p_tenant and t.id = p.id;
-    end if;
   end if;
 
-  update actions t set state = 'dispatched', attempt = t.attempt + 1, held_by = null,
-    first_dispatched_at = coalesce(t.first_dispatched_at, at_time), dispatched_at = at_time,
-    deadline_at = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond',
-    absent_after = at_time + (t.send_within_ms + t.call_timeout_ms + coalesce(t.settles_within_ms, 0)) * interval '1 millisecond',
-    reconcile_after = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond'
-  where t.tenant = p_tenant and t.id = p_action returning t.attempt into attempt;
+  begin
+    update actions t set state = 'dispatched', attempt = t.attempt + 1, held_by = null,
+      first_dispatched_at = coalesce(t.first_dispatched_at, at_time), dispatched_at = at_time,
+      deadline_at = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond',
+      absent_after = at_time + (t.send_within_ms + t.call_timeout_ms + coalesce(t.settles_within_ms, 0)) * interval '1 millisecond',
+      reconcile_after = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond'
+    where t.tenant = p_tenant and t.id = p_action returning t.attempt into attempt;
+  exception when unique_violation then
+    -- An identical action was dispatched between the look above and here: "an operation is in the open once".
+    perform hold_for_identical(a);
+    outcome := 'held';
+    return;
+  end;
+  if a.gated and a.state = 'prepared' then
+    update approvals t set state = 'consumed' where t.tenant = p_tenant and t.id = p.id;
+  end if;
   perform append_event(p_tenant, p_run, 'action_dispatched', jsonb_strip_nulls(jsonb_build_object(
     'action', p_action, 'attempt', attempt, 'approval', p.id, 'epoch', p_epoch)));
   outcome := 'dispatched';
@@ -254,7 +273,13 @@ begin
     when p_outcome = 'succeeded' and (current or a.recovery = 'idempotent') and (open or a.state = 'prepared') then 'succeeded'
     when p_outcome = 'failed' and current and open then 'failed'
     when p_outcome = 'abandoned' and current and a.state = 'outcome_unknown' then 'abandoned'
-    when p_outcome = 'never_sent' and current and a.state = 'dispatched' then 'prepared'
+    -- The sender's own proof, whoever has called the attempt unknown since. Under an idempotent key it closes this
+    -- attempt only: an earlier one that was not proven never sent may have taken effect.
+    when p_outcome = 'never_sent' and current and open then
+      case when a.recovery = 'idempotent' and a.attempt > (
+             select count(distinct t.attempt) from receipts t
+             where t.tenant = p_tenant and t.action_id = p_action and t.outcome = 'never_sent')
+           then 'outcome_unknown' else 'prepared' end
     -- A person who has looked may say what no look-up can; only once the attempt's own deadline has passed.
     when p_outcome = 'absent' and current and p_source = 'person' and a.state = 'outcome_unknown' then 'prepared'
     when p_outcome = 'absent' and current and open and p_asked_at > a.absent_after and a.reissue = 'automatic' then 'prepared'
@@ -263,7 +288,9 @@ begin
 
   if next_state is null then
     -- Proof of an effect that the ledger believes did not happen, or happened in another attempt, is never silent.
-    if p_outcome = 'succeeded' and (a.state in ('failed', 'not_executed', 'abandoned') or not current) then
+    -- Every attempt under an idempotent key is answered with the same effect.
+    if p_outcome = 'succeeded' and (a.state in ('failed', 'not_executed', 'abandoned')
+        or (not current and a.recovery <> 'idempotent')) then
       perform append_event(p_tenant, p_run, 'contradiction', jsonb_build_object('code', 'CONTRADICTION',
         'action', p_action, 'attempt', p_attempt, 'state', a.state, 'current_attempt', a.attempt, 'source', p_source));
       outcome := 'contradiction';

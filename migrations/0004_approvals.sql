@@ -1,24 +1,13 @@
 -- Countersign, migration 4: approvals. Pause, decide, revoke, expire.
 
--- Pause: checkpoint, approvals, usage and status in one fenced transaction. An approval is visible if and only if
--- its checkpoint is stored. Returns the status after; null: fenced.
-create function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text,
-  p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb)
-returns text language plpgsql set search_path = countersign, pg_temp
+-- One pending approval per action that a person must decide, on a checkpoint that is stored in this transaction.
+create function request_approvals(p_tenant text, p_run uuid, p_number integer, p_approvals jsonb) returns void
+language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
-  r runs;
   made approvals;
   wanted record;
 begin
-  perform as_tenant(p_tenant);
-  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
-  if r.epoch is distinct from p_epoch or r.status <> 'running' or r.segment <> p_number - 1 then
-    return null;
-  end if;
-  insert into checkpoints (tenant, run_id, number, sealed, state_schema, epoch)
-  values (p_tenant, p_run, p_number, p_sealed, p_state_schema, p_epoch);
-  perform append_event(p_tenant, p_run, 'checkpoint_stored', jsonb_build_object('number', p_number, 'epoch', p_epoch));
   for wanted in
     select * from jsonb_to_recordset(p_approvals) as w (id uuid, action_id uuid, policy text, quorum integer,
       sealed_review text, expires_in_ms bigint, execute_within_ms bigint) order by w.id
@@ -38,6 +27,27 @@ begin
     perform append_event(p_tenant, p_run, 'approval_requested',
       jsonb_build_object('approval', made.id, 'action', made.action_id, 'policy', made.policy));
   end loop;
+end
+$$;
+
+-- Pause: checkpoint, approvals, usage and status in one fenced transaction. An approval is visible if and only if
+-- its checkpoint is stored. Returns the status after; null: fenced.
+create function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text,
+  p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb)
+returns text language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  perform as_tenant(p_tenant);
+  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
+  if r.epoch is distinct from p_epoch or r.status <> 'running' or r.segment <> p_number - 1 then
+    return null;
+  end if;
+  insert into checkpoints (tenant, run_id, number, sealed, state_schema, epoch)
+  values (p_tenant, p_run, p_number, p_sealed, p_state_schema, p_epoch);
+  perform append_event(p_tenant, p_run, 'checkpoint_stored', jsonb_build_object('number', p_number, 'epoch', p_epoch));
+  perform request_approvals(p_tenant, p_run, p_number, p_approvals);
   if p_session is not null then
     perform store_session(p_tenant, r, p_session);
   end if;
@@ -177,15 +187,20 @@ begin
     perform expire_approval(p_tenant, p);
     expired := expired + 1;
   end loop;
-  after := settle_run_status(p_tenant, p_run, false);
-  -- An idempotent attempt that may not be sent again any more (key lifetime, window or budget spent) waits for a person.
+  -- A dead worker's run that nobody alive can carry waits visibly: no delivery would ever claim it.
+  after := settle_run_status(p_tenant, p_run,
+    r.status = 'running' and r.held_until < clock_timestamp() and not can_be_carried(r));
+  -- An idempotent attempt that may not be sent again any more (cancelled; key lifetime, window or budget spent) waits for
+  -- a person.
   if after = 'awaiting_reconciliation' then
     perform append_event(p_tenant, p_run, 'action_waits_for_person', jsonb_build_object('action', a.id, 'attempt', a.attempt))
     from actions a where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')
-      and a.recovery = 'idempotent' and a.reconcile_after <= clock_timestamp() and not may_repeat(a);
+      and a.recovery = 'idempotent' and a.reconcile_after <= clock_timestamp()
+      and (r.cancel_requested_at is not null or not may_repeat(a));
     update actions a set reconcile_after = null, state = 'outcome_unknown'
     where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')
-      and a.recovery = 'idempotent' and a.reconcile_after <= clock_timestamp() and not may_repeat(a);
+      and a.recovery = 'idempotent' and a.reconcile_after <= clock_timestamp()
+      and (r.cancel_requested_at is not null or not may_repeat(a));
   end if;
   if after <> r.status then
     return case when expired > 0 then 'expired' else 'settled' end;

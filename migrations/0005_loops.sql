@@ -80,7 +80,7 @@ as $$
   from (
     select c.tenant, c.id from actions c join runs r on r.tenant = c.tenant and r.id = c.run_id
     where c.state in ('dispatched', 'outcome_unknown') and c.reconcile_after <= clock_timestamp()
-      and c.recovery <> 'idempotent' and r.workflow || '@' || r.version = any (p_workflows)
+      and (c.recovery <> 'idempotent' or c.state = 'dispatched') and r.workflow || '@' || r.version = any (p_workflows)
     order by c.reconcile_after limit p_limit for update of c skip locked) due
   where a.tenant = due.tenant and a.id = due.id
   returning a.tenant, a.run_id, a.id
@@ -91,10 +91,11 @@ create function runs_to_repeat(p_limit integer)
 returns table (tenant text, run_id uuid)
 language sql security definer set search_path = countersign, pg_temp
 as $$
-  select distinct c.tenant, c.run_id from actions c join runs r on r.tenant = c.tenant and r.id = c.run_id
+  select c.tenant, c.run_id from actions c join runs r on r.tenant = c.tenant and r.id = c.run_id
   where c.state in ('dispatched', 'outcome_unknown') and c.recovery = 'idempotent' and c.reconcile_after <= clock_timestamp()
     and r.status = 'awaiting_reconciliation'
-  limit p_limit
+  -- Longest unseen first: those that wait for a person stay due, and must not keep the others from their turn.
+  group by c.tenant, c.run_id, r.looked_at order by r.looked_at limit p_limit
 $$;
 
 -- Reconciler, inside the tenant: one action, past its deadline, with what a look-up needs.
@@ -107,7 +108,9 @@ as $$
 begin
   perform as_tenant(p_tenant);
   perform 1 from runs r where r.tenant = p_tenant and r.id = p_run for no key update;
-  update actions a set state = 'outcome_unknown', reason = 'DEADLINE_PASSED'
+  update actions a set state = 'outcome_unknown', reason = 'DEADLINE_PASSED',
+    -- Nobody is asked about an idempotent one: it may be sent again at once.
+    reconcile_after = case when a.recovery = 'idempotent' then clock_timestamp() else a.reconcile_after end
   where a.tenant = p_tenant and a.id = p_action and a.state = 'dispatched' and a.deadline_at <= clock_timestamp();
   if found then
     perform append_event(p_tenant, p_run, 'action_outcome_unknown', jsonb_build_object('action', p_action, 'source', 'reconciler', 'reason', 'DEADLINE_PASSED'));
@@ -123,7 +126,8 @@ begin
     select r.workflow, r.version, a.tool, a.recovery, a.state, a.attempt, a.effective_digest, a.sealed_arguments,
       a.absent_after, a.reconcile_tries, clock_timestamp(), a.reissue
     from actions a join runs r on r.tenant = a.tenant and r.id = a.run_id
-    where a.tenant = p_tenant and a.id = p_action and a.run_id = p_run and a.state = 'outcome_unknown';
+    where a.tenant = p_tenant and a.id = p_action and a.run_id = p_run and a.state = 'outcome_unknown'
+      and a.recovery <> 'idempotent';
 end
 $$;
 

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { type Duration, durationMs } from './duration.ts';
 import { CountersignError } from './errors.ts';
 import { type FleetFile, ROLES, type Role, readFleetFile } from './fleet-file.ts';
+import { nearest } from './nearest.ts';
 import { KeyRing } from './seal/index.ts';
 
 /** Who may use the api: the SHA-256 of a bearer token, and whose it is. */
@@ -245,25 +246,11 @@ function refuseMisspelt(env: NodeJS.ProcessEnv): void {
     if (!name.startsWith('COUNTERSIGN_') || OURS.includes(name)) {
       continue;
     }
-    const meant = OURS.find((known) => editDistance(name, known) <= 2);
+    const meant = nearest(name, OURS);
     if (meant !== undefined) {
       throw invalid(name, `is not a variable of ours; did you mean ${meant}?`);
     }
   }
-}
-
-/** Levenshtein distance: insertions, deletions and replacements of one character. */
-function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
-  for (const [i, char] of [...a].entries()) {
-    const next = [i + 1];
-    for (const [j, other] of [...b].entries()) {
-      const replaced = (row[j] ?? 0) + (char === other ? 0 : 1);
-      next.push(Math.min(replaced, (row[j + 1] ?? 0) + 1, (next[j] ?? 0) + 1));
-    }
-    row = next;
-  }
-  return row.at(-1) ?? 0;
 }
 
 function invalid(variable: string, fix: string): CountersignError {

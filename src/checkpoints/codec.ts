@@ -75,3 +75,22 @@ function readHead(line: string): unknown[] {
     return [];
   }
 }
+
+/**
+ * Seals a checkpoint again for another run: its seal names the run. The text itself is not changed.
+ *
+ * @throws SEAL_BROKEN, KEY_MISSING
+ */
+export function resealCheckpoint(
+  keys: KeyRing,
+  from: CheckpointId,
+  toRunId: string,
+  sealed: Uint8Array,
+): Buffer {
+  const purpose = from.number === 0 ? 'review' : 'state';
+  return keys.seal(
+    purpose,
+    keys.open(purpose, sealed, bindingOf(from)),
+    bindingOf({ ...from, runId: toRunId }),
+  );
+}

@@ -6,4 +6,4 @@
  * only with the `state` key, in exactly the row it was sealed for). A checkpoint is stored by the pause's transaction,
  * together with its approvals, or not at all.
  */
-export { openInput, openState, type RunInput, sealInput, sealState } from './codec.ts';
+export { openInput, openState, type RunInput, resealCheckpoint, sealInput, sealState } from './codec.ts';

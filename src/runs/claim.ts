@@ -28,9 +28,9 @@ export type Claim =
   | { outcome: 'held'; waitMs: number }
   | { outcome: 'stale' | 'cannot_carry' | 'dead_lettered' | 'unknown' };
 
-type ClaimRow = {
-  outcome: Claim['outcome'];
-  wait_ms: number | null;
+type ClaimRow = LoadedRow & { outcome: Claim['outcome']; wait_ms: number | null };
+
+export type LoadedRow = {
   run: {
     workflow: string;
     version: string;
@@ -100,21 +100,23 @@ export async function claimRun(
   if (row.outcome !== 'claimed') {
     return { outcome: row.outcome };
   }
+  return { outcome: 'claimed', run: readRun(ask, row) };
+}
+
+/** Reads what `load_run` gives, as the claim returns it and as the check before a deploy looks at it. */
+export function readRun(id: { tenant: string; runId: string }, row: LoadedRow): ClaimedRun {
   if (row.run === null || row.sealed === null) {
-    throw new Error('a claimed run has no checkpoint');
+    throw new Error('a run has no checkpoint');
   }
   return {
-    outcome: 'claimed',
-    run: {
-      tenant: ask.tenant,
-      runId: ask.runId,
-      ...row.run,
-      sealed: row.sealed,
-      actions: (row.actions ?? []).map(readAction),
-      calls: row.calls ?? [],
-      toolResults: row.tool_results ?? {},
-      session: row.session,
-    },
+    tenant: id.tenant,
+    runId: id.runId,
+    ...row.run,
+    sealed: row.sealed,
+    actions: (row.actions ?? []).map(readAction),
+    calls: row.calls ?? [],
+    toolResults: row.tool_results ?? {},
+    session: row.session,
   };
 }
 

@@ -2,7 +2,7 @@ import { type LedgerAction, prepareArguments, refusalText } from '../actions/ind
 import type { PendingCall } from '../agents-sdk/index.ts';
 import { CountersignError } from '../errors.ts';
 import type { KeyRing } from '../seal/index.ts';
-import type { RegisteredWorkflow } from '../workflows/index.ts';
+import { acceptsTool, type RegisteredWorkflow } from '../workflows/index.ts';
 
 /** An opened state, and the ledger's rows of the same segment by call id. */
 type Reviewed = {
@@ -42,7 +42,7 @@ export function assertReviewed(state: Reviewed): void {
     ) {
       throw mismatch(action);
     }
-    if (definition === undefined || definition.version !== action.toolVersion) {
+    if (definition === undefined || !acceptsTool(state.registered, action.tool, action.toolVersion)) {
       throw new CountersignError(
         'TOOL_NOT_GUARDED',
         `This worker does not guard ${call.tool} in version ${action.toolVersion}; run one that does.`,

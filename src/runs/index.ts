@@ -13,6 +13,8 @@ export { cancelRun } from './cancel.ts';
 export { listClaims, type RunClaim } from './claims.ts';
 export { type Explanation, explain } from './explain.ts';
 export { listRuns, type RunSummary, showRun } from './list.ts';
+export { type Restarted, restartRun } from './restart.ts';
 export { carryDelivery, type DeliveryCounts, newCounts, type WorkerEnvironment } from './resume.ts';
 export { type Started, type StartOptions, start } from './start.ts';
 export { sweepAll, sweepOnce, unparkOnce } from './sweep.ts';
+export { checkVersions, listVersions, type VersionCheck, type VersionCount } from './versions.ts';

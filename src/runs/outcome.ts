@@ -68,10 +68,10 @@ export async function pause(
   return row?.pause_run ?? null;
 }
 
-function requestApproval(
-  { keys, run }: Owner,
+export function requestApproval(
+  { keys, run }: { keys: KeyRing; run: { tenant: string } },
   definition: Parameters<typeof definitionReview>[0],
-  action: LedgerAction,
+  action: Pick<LedgerAction, 'id' | 'sealedArguments'>,
 ) {
   const id = randomUUID();
   if (action.sealedArguments === null) {

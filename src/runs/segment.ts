@@ -1,5 +1,10 @@
 import { type LedgerAction, performAction, Suspended } from '../actions/index.ts';
-import { openState as openRunState, type SegmentPort, type SegmentStart } from '../agents-sdk/index.ts';
+import {
+  openState as openRunState,
+  type PendingCall,
+  type SegmentPort,
+  type SegmentStart,
+} from '../agents-sdk/index.ts';
 import { openInput, openState, type RunInput } from '../checkpoints/index.ts';
 import { CountersignError } from '../errors.ts';
 import { callKey, type JournalEnvironment, recordToolResult, respond } from '../journal/index.ts';
@@ -21,33 +26,51 @@ export type OpenedSegment = {
   session: OpenedSession | null;
 };
 
+/** An opened segment that has been checked against the ledger, before any decision is applied. */
+export type ReviewedSegment = OpenedSegment & {
+  pending: readonly PendingCall[];
+  actions: Map<string, LedgerAction>;
+};
+
 /**
- * Opens the checkpoint, rebuilds the context, verifies what is pending and applies the decisions.
+ * Opens the checkpoint, rebuilds the context and verifies that what is pending is what was reviewed. Runs nothing and
+ * writes nothing.
+ *
+ * @throws whatever `openInput`, `openState`, `openContext` and `assertReviewed` throw.
+ */
+export async function openForReview(
+  keys: KeyRing,
+  run: ClaimedRun,
+  registered: RegisteredWorkflow,
+): Promise<ReviewedSegment> {
+  const id = { tenant: run.tenant, runId: run.runId, number: run.segment };
+  const session = run.session === null ? null : openSession(keys, run.tenant, run.session);
+  const actions = byCallId(run.actions);
+  if (run.segment === 0) {
+    const { input, context: ids } = openInput(keys, id, run.sealed);
+    const context = await openContext(registered.workflow, ids, run);
+    return { start: { kind: 'input', input, context }, ids, context, session, pending: [], actions };
+  }
+  const { context: ids, stateText } = openState(keys, id, run.workflow, run.sealed);
+  const context = await openContext(registered.workflow, ids, run);
+  const adapted = registered.adapter?.state?.(stateText) ?? stateText;
+  const { state, pending } = await openRunState(registered.agent, adapted, context);
+  assertReviewed({ tenant: run.tenant, segment: run.segment, pending, actions, registered });
+  return { start: { kind: 'state', state }, ids, context, session, pending, actions };
+}
+
+/**
+ * Opens a segment and applies the recorded decisions.
  *
  * @returns `undecided` when a decision is missing: then nothing may run.
- * @throws whatever `openState`, `openContext` and `assertReviewed` throw.
  */
 export async function openSegment(
   env: Environment,
   run: ClaimedRun,
   registered: RegisteredWorkflow,
 ): Promise<OpenedSegment | 'undecided'> {
-  const id = { tenant: run.tenant, runId: run.runId, number: run.segment };
-  const session = run.session === null ? null : openSession(env.keys, run.tenant, run.session);
-  if (run.segment === 0) {
-    const { input, context: ids } = openInput(env.keys, id, run.sealed);
-    const context = openContext(registered.workflow, ids, run);
-    return { start: { kind: 'input', input, context }, ids, context, session };
-  }
-  const { context: ids, stateText } = openState(env.keys, id, run.workflow, run.sealed);
-  const context = openContext(registered.workflow, ids, run);
-  const { state, pending } = await openRunState(registered.agent, stateText, context);
-  const actions = byCallId(run.actions);
-  assertReviewed({ tenant: run.tenant, segment: run.segment, pending, actions, registered });
-  if (!applyDecisions(env.keys, run.tenant, pending, actions)) {
-    return 'undecided';
-  }
-  return { start: { kind: 'state', state }, ids, context, session };
+  const reviewed = await openForReview(env.keys, run, registered);
+  return applyDecisions(env.keys, run.tenant, reviewed.pending, reviewed.actions) ? reviewed : 'undecided';
 }
 
 export type Segment = { port: SegmentPort; journal: JournalEnvironment };

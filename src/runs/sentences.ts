@@ -54,6 +54,11 @@ function wordsFor(kind: string, data: Record<string, unknown>): string {
     action_waits_for_person: () =>
       `Action ${text('action')} may not be sent again (key lifetime, execution window or attempts spent): a person must look.`,
     action_asked: () => `The provider was asked about action ${text('action')}: ${text('answer')}.`,
+    run_superseded: () => 'It was superseded: another run took its place.',
+    run_restarted: () =>
+      `${text('by')} started it from checkpoint ${text('checkpoint')} of run ${text('from')}.`,
+    journal_superseded: () =>
+      `The replay asked its model something else; ${text('responses')} stored response(s) count no more, nothing had been sent.`,
     replay_replayed: () =>
       `${text('by')} replayed it: round ${text('round')} is closed, a fresh budget begins.`,
     outbox_replayed: () => `${text('by')} put its dead announcement back.`,

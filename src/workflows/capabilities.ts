@@ -1,3 +1,4 @@
+import { definitionOf } from '../actions/index.ts';
 import { STATE_SCHEMA } from '../agents-sdk/index.ts';
 import type { Registry } from './registry.ts';
 
@@ -9,8 +10,9 @@ export type Capabilities = { workflows: string[]; stateSchemas: string[]; tools:
 
 export function announcement(registry: Registry): Capabilities {
   const tools = new Set<string>();
-  for (const { actions } of registry.values()) {
-    for (const definition of actions.values()) {
+  for (const { actions, adapter } of registry.values()) {
+    const accepted = (adapter?.tools ?? []).flatMap((tool) => definitionOf(tool) ?? []);
+    for (const definition of [...actions.values(), ...accepted]) {
       tools.add(definition.manifest);
     }
   }

@@ -5,6 +5,19 @@ import { CountersignError } from '../errors.ts';
 /** Who a run belongs to; for `provide`, which fetches secrets from the process and never from the run. */
 export type RunIdentity = { tenant: string; runId: string };
 
+/**
+ * Declares that this version can carry runs of an earlier one. Keep a stored checkpoint of that version as a fixture
+ * and test the adapter against it; `countersign versions check` tries it on the runs that wait.
+ */
+export type Adapter = {
+  /** The earlier version. */
+  from: string;
+  /** Earlier definitions of `action()` tools, of the same names, that today's tools are equal to in effect. */
+  tools?: readonly object[];
+  /** Rewrites the earlier version's RunState text, for instance after an agent was renamed. Default: as it is. */
+  state?: (text: string) => string;
+};
+
 export type WorkflowOptions<Context extends z.ZodObject = z.ZodObject> = {
   name: string;
   /** Names the code that can carry a run. A change that an older checkpoint would notice is a new version. */
@@ -13,12 +26,14 @@ export type WorkflowOptions<Context extends z.ZodObject = z.ZodObject> = {
   agent: () => AnyAgent | Promise<AnyAgent>;
   /** Identifiers a run is started with: strict, plain JSON, stored sealed. Secrets do not belong here. Default: none. */
   context?: Context;
-  /** Turns the identifiers into what tools see as their context, at every claim. Default: the identifiers. */
+  /** Turns the identifiers into what tools see as their context, at every claim; may be async. Default: the identifiers. */
   provide?: (ids: z.output<Context>, run: RunIdentity) => unknown;
   /** Resolves model names. Default: OpenAI, from OPENAI_API_KEY and OPENAI_BASE_URL. */
   modelProvider?: () => ModelProvider;
   /** Model turns of the whole run, over all its segments, before it fails. Default 20. */
   maxTurns?: number;
+  /** Earlier versions whose runs this one can carry. Default: none. */
+  adapters?: readonly Adapter[];
 };
 
 /** A workflow as written, checked. */
@@ -31,9 +46,19 @@ export type Workflow = {
   readonly provide: (ids: Record<string, unknown>, run: RunIdentity) => unknown;
   readonly modelProvider: (() => ModelProvider) | null;
   readonly maxTurns: number;
+  readonly adapters: readonly Adapter[];
 };
 
-const KNOWN = new Set(['name', 'version', 'agent', 'context', 'provide', 'modelProvider', 'maxTurns']);
+const KNOWN = new Set([
+  'name',
+  'version',
+  'agent',
+  'context',
+  'provide',
+  'modelProvider',
+  'maxTurns',
+  'adapters',
+]);
 
 /** @throws WORKFLOW_INVALID naming the setting and the fix. */
 export function workflow<Context extends z.ZodObject>(options: WorkflowOptions<Context>): Workflow {
@@ -63,6 +88,13 @@ export function workflow<Context extends z.ZodObject>(options: WorkflowOptions<C
   if (!Number.isInteger(maxTurns) || maxTurns < 1 || maxTurns > 1_000) {
     fail('maxTurns', 'must be a whole number from 1 to 1000.');
   }
+  const adapters = options.adapters ?? [];
+  if (
+    !Array.isArray(adapters) ||
+    adapters.some((one: Adapter) => typeof one?.from !== 'string' || one.from === options.version)
+  ) {
+    fail('adapters', 'must each name an earlier version in "from".');
+  }
   return Object.freeze({
     kind: 'countersign.workflow',
     name: options.name,
@@ -72,5 +104,6 @@ export function workflow<Context extends z.ZodObject>(options: WorkflowOptions<C
     provide: (options.provide ?? ((ids: unknown) => ids)) as Workflow['provide'],
     modelProvider: options.modelProvider ?? null,
     maxTurns,
+    adapters,
   });
 }

@@ -6,6 +6,6 @@
  */
 export { announcement, type Capabilities } from './capabilities.ts';
 export { openContext } from './context.ts';
-export { type RunIdentity, type Workflow, type WorkflowOptions, workflow } from './define.ts';
+export { type Adapter, type RunIdentity, type Workflow, type WorkflowOptions, workflow } from './define.ts';
 export { loadWorkflows } from './load.ts';
-export { buildRegistry, type RegisteredWorkflow, type Registry } from './registry.ts';
+export { acceptsTool, buildRegistry, type RegisteredWorkflow, type Registry } from './registry.ts';

@@ -7,7 +7,7 @@ import {
   type ModelProvider,
 } from '../agents-sdk/index.ts';
 import { CountersignError } from '../errors.ts';
-import type { Workflow } from './define.ts';
+import type { Adapter, Workflow } from './define.ts';
 
 /** A workflow whose agent has been built and checked. */
 export type RegisteredWorkflow = {
@@ -15,6 +15,8 @@ export type RegisteredWorkflow = {
   readonly agent: AnyAgent;
   readonly actions: ReadonlyMap<string, ActionDefinition>;
   readonly provider: ModelProvider;
+  /** How a checkpoint of the version it is registered under reaches this code; null: that version is this code. */
+  readonly adapter: Adapter | null;
 };
 
 /** By `name@version`. */
@@ -58,12 +60,43 @@ export async function buildRegistry(workflows: readonly Workflow[]): Promise<Reg
       }
       actions.set(definition.name, definition);
     }
-    registry.set(key, {
-      workflow,
-      agent,
-      actions,
-      provider: workflow.modelProvider?.() ?? defaultModelProvider(),
-    });
+    const provider = workflow.modelProvider?.() ?? defaultModelProvider();
+    registry.set(key, { workflow, agent, actions, provider, adapter: null });
+  }
+  return withAdapters(registry);
+}
+
+/** Adds the earlier versions that adapters declare. A version that is loaded itself needs none. */
+function withAdapters(registry: Map<string, RegisteredWorkflow>): Registry {
+  for (const registered of [...registry.values()]) {
+    const { workflow } = registered;
+    for (const adapter of workflow.adapters) {
+      const key = `${workflow.name}@${adapter.from}`;
+      for (const tool of adapter.tools ?? []) {
+        const earlier = definitionOf(tool);
+        if (earlier === undefined || !registered.actions.has(earlier.name)) {
+          throw new CountersignError(
+            'WORKFLOW_INVALID',
+            `The adapter of ${workflow.name}@${workflow.version} from ${adapter.from} names a tool that is no action() of this version.`,
+            { details: { workflow: workflow.name, field: 'adapters.tools' } },
+          );
+        }
+      }
+      if (!registry.has(key)) {
+        registry.set(key, { ...registered, adapter });
+      }
+    }
   }
   return registry;
+}
+
+/** Does this code stand for that tool in that version: itself, or declared equal by the adapter? */
+export function acceptsTool(registered: RegisteredWorkflow, tool: string, version: string): boolean {
+  return (
+    registered.actions.get(tool)?.version === version ||
+    (registered.adapter?.tools ?? []).some((earlier) => {
+      const definition = definitionOf(earlier);
+      return definition?.name === tool && definition.version === version;
+    })
+  );
 }

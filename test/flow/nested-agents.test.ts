@@ -1,4 +1,4 @@
-import type { Agent } from '@openai/agents';
+import { Agent } from '@openai/agents';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Workflow, workflow } from '../../src/workflows/index.ts';
 import { resultsIn, scriptedModel, scriptedProvider } from '../fixtures/scripted.ts';

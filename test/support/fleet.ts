@@ -69,8 +69,11 @@ export async function createFleet(
   const running: Running[] = [];
   const keep = async <T extends Running>(process: Promise<T>): Promise<T> => {
     const started = await process;
-    running.push(started);
-    return started;
+    // A test may stop a process by itself; closing the fleet must not stop it again.
+    let stopped: Promise<void> | undefined;
+    const once = { ...started, stop: () => (stopped ??= started.stop()) };
+    running.push(once);
+    return once;
   };
   const rows = async <Row>(sql: string, values: unknown[] = []) =>
     (await admin.pool.query(sql, values)).rows as Row[];

@@ -194,6 +194,7 @@ export async function pause(
     [TOOL],
     JSON.stringify(approvals),
     '{}',
+    null,
   ]);
   return row.pause_run;
 }
@@ -331,6 +332,7 @@ export async function finish(db: Db, run: SqlRun, epoch = run.epoch): Promise<bo
     NOISE,
     null,
     '{}',
+    null,
     null,
   ]);
   return row.finish_run;
