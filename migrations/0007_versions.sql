@@ -14,11 +14,12 @@ $$;
 -- The new run inherits the ledger rows that the checkpoint's calls belong to, with their operation keys: what is settled
 -- answers from the ledger, what is undecided gets the new approvals in p_approvals. Effects are never repeated, so it is
 -- refused when anything asked for after that checkpoint was ever sent, or any outcome is open.
+-- Definer: a worker may not insert runs.
 -- outcome: restarted | effects_after_checkpoint | actions_open | active (a worker holds it) | ended | session_moved_on
 --   | no_checkpoint | not_found.
 create function restart_run(p_tenant text, p_run uuid, p_number integer, p_new uuid, p_version text, p_sealed bytea,
   p_approvals jsonb, p_subject text, p_reason text, out outcome text, out blocking uuid[], out run_status text)
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql security definer set search_path = countersign, pg_temp
 as $$
 declare
   r runs;

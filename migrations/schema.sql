@@ -161,8 +161,10 @@ table model_calls
   usage jsonb not null
   epoch integer not null
   created_at timestamp with time zone not null default clock_timestamp()
-  constraint model_calls_pkey PRIMARY KEY (tenant, run_id, segment, path, n)
+  superseded_at timestamp with time zone  -- When a replay asked something else here and nothing after it had been sent; kept for the record.
+  constraint model_calls_pkey PRIMARY KEY (tenant, run_id, segment, path, n, epoch)
   constraint model_calls_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  CREATE UNIQUE INDEX "a place in the journal has one answer" ON model_calls USING btree (tenant, run_id, segment, path, n) WHERE (superseded_at IS NULL)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -231,6 +233,8 @@ table runs
   client_key text
   input_digest text not null
   requested_by text not null
+  session_id text
+  session_version integer
   cancel_requested_at timestamp with time zone
   sealed_output bytea
   usage jsonb not null default '{}'::jsonb
@@ -246,10 +250,38 @@ table runs
   constraint "only a running run is held" CHECK (((status = 'running'::text) OR (held_until IS NULL)))
   constraint runs_pkey PRIMARY KEY (tenant, id)
   constraint runs_tenant_fkey FOREIGN KEY (tenant) REFERENCES tenants(id)
+  constraint runs_tenant_session_id_fkey FOREIGN KEY (tenant, session_id) REFERENCES sessions(tenant, id)
+  CREATE UNIQUE INDEX "a session has one active run" ON runs USING btree (tenant, session_id) WHERE ((session_id IS NOT NULL) AND (status <> ALL (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'dead_lettered'::text])))
   CREATE INDEX runs_to_sweep ON runs USING btree (looked_at) WHERE (status = ANY (ARRAY['ready'::text, 'running'::text, 'awaiting_approval'::text, 'awaiting_reconciliation'::text, 'parked'::text]))
   row level security, forced
   policy "loops renew holds" for w to countersign_loops using (true)
   policy "loops see ids" for r to countersign_loops using (true)
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table session_items
+  -- A session's history in order, from position 0.
+  tenant text not null
+  session_id text not null
+  position integer not null
+  sealed bytea not null
+  run_id uuid not null
+  created_at timestamp with time zone not null default clock_timestamp()
+  constraint session_items_pkey PRIMARY KEY (tenant, session_id, "position")
+  constraint session_items_tenant_session_id_fkey FOREIGN KEY (tenant, session_id) REFERENCES sessions(tenant, id)
+  row level security, forced
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table sessions
+  -- Conversations that outlive a run. Written only by the transaction that pauses or ends its one active run.
+  tenant text not null
+  id text not null
+  version integer not null default 0  -- Grows with every change of the items; a run goes on only from the version it left.
+  operations jsonb not null default '{}'::jsonb  -- Digests of the latest history transactions by operation id: repeating one changes nothing.
+  created_at timestamp with time zone not null default clock_timestamp()
+  constraint "a session has an id of 1 to 512 characters" CHECK (((length(id) >= 1) AND (length(id) <= 512)))
+  constraint sessions_pkey PRIMARY KEY (tenant, id)
+  constraint sessions_tenant_fkey FOREIGN KEY (tenant) REFERENCES tenants(id)
+  row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
 table tenants
@@ -260,6 +292,21 @@ table tenants
   constraint tenants_pkey PRIMARY KEY (id)
   row level security, forced
   policy "only the named tenant" for * to public using ((id = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
+table tool_results
+  -- Results of plain tools, so that a replayed segment sees what it saw. The tools themselves run at least once.
+  tenant text not null
+  run_id uuid not null
+  segment integer not null
+  call_id text not null
+  tool text not null
+  sealed bytea not null
+  epoch integer not null
+  created_at timestamp with time zone not null default clock_timestamp()
+  constraint tool_results_pkey PRIMARY KEY (tenant, run_id, call_id)
+  constraint tool_results_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  row level security, forced
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
 table votes
   -- One person's word. The transition is the approval's; votes are many.
@@ -311,11 +358,11 @@ function can_be_carried(r runs) returns boolean language sql owner migrator
 function cancel_run(p_tenant text, p_run uuid, p_subject text, OUT outcome text, OUT status text, OUT in_flight uuid[]) returns record language plpgsql owner migrator
   body sha256 2f72c59f19b319f20f0ff0f51bd666db35010116db72fb6e065924a1e5ccd3f2
 function claim_actions_to_reconcile(p_limit integer, p_lease_ms bigint, p_workflows text[]) returns TABLE(tenant text, run_id uuid, action_id uuid) language sql security definer owner countersign_loops
-  body sha256 d0cd28beb750bec8c423a5b5c4d03df1ce60a9522d3d6d9166c37ab064ffb8f6
+  body sha256 1f927e2538722859402b8837ae2e7962599e6068fde903657de3281d798ec5d6
 function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
   body sha256 86eb8271039832fb3448d8ddfd29bfacc19a7b2f1b081235a2982008291e3837
-function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb) returns record language plpgsql owner migrator
-  body sha256 de134091201047390230c862c37bdf0f286f7c4fc328fdc208404b7777c14a83
+function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
+  body sha256 65e144d34618bd9946c7f5d9dfdd18fee29a374c6535cba65f5766a60468c8fa
 function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
@@ -329,15 +376,23 @@ function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, 
 function expire_approval(p_tenant text, p approvals) returns void language plpgsql owner migrator
   body sha256 2de6c2dde506ada9fea78d9c4ce7f9694ae9374b42f8ce867d0929de768aca40
 function fingerprint_of(a actions, p approvals) returns text language sql owner migrator
-  body sha256 c49b57575dac52cef77c069a1608cbd47720a87429321a15fb5fc67cf8554292
-function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb) returns boolean language plpgsql owner migrator
-  body sha256 ed54bd6fac948d0ee2a8f022e7b3e7c984819b1fa0ed4ec5bc27e9436d77278c
+  body sha256 28143137541f5157ea321b051730f7e3dbc867d4829fc7c0445f758e4cfa0cec
+function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator
+  body sha256 f33c1171c99c3ebbbea6f16e937e9a58fb0009f13bbf604dd9dbd2891f67abf7
+function free_session(p_tenant text, p_session text, p_supersede boolean) returns uuid language plpgsql owner migrator
+  body sha256 4ca27ae29d21273b313a844490ad05cecd249476e1e0e7bac0411071b98e5ca5
+function hold_for_identical(a actions) returns boolean language plpgsql owner migrator
+  body sha256 62b9cbef204274c0fa07e92a8a3db015d18ea67acb99a4fedfb34b03e335d8d3
 function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text, p_proposed_digest text, p_effective_digest text, OUT outcome text, OUT state text, OUT reason text, OUT attempt integer, OUT sealed_result bytea) returns record language plpgsql owner migrator
-  body sha256 b5c44f39b3135ab1bdc7d31c1ebf924f66081d483a033a6c4a1e06db6efbba4e
+  body sha256 a86fe8cd2a648189eb4f8dcb0523ae9cd605d7d12009db5955bfa97be6b144d3
 function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
-  body sha256 39d4dd586f06fd56009ccff59f8a9dc820debcf29dfa822bcd0874748512b633
+  body sha256 ed88ce0e0139f1e13d7615b2e20a96db309f6686df85b641270df1e5aa6a0742
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
-  body sha256 2d4bc84db126306da91ed72337bbbbb13412e36dacc849066d521e807be3a597
+  body sha256 dcd4631ae09ded8e6f22cb1ab1147640080e972d126016e38f95a893d9d77ef6
+function load_run(p_tenant text, p_run uuid, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
+  body sha256 6ee8b99d9a442e39baf28461b84bd32bc5df4ef01c486f7cb7c615cd065f349d
+function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb language plpgsql owner migrator
+  body sha256 9424443ba50afe82045f6d0282acbbb4082fc383b8bdfa85bea7a9d3efbeef33
 function mark_outbox_failed(p_id uuid, p_token uuid, p_counts boolean, p_budget integer, p_retry_ms integer, p_reason text) returns void language sql security definer owner countersign_loops
   body sha256 d058a4a622add34c30cde9e6277a540e11605174e480ac65f25a447d5d7ef93f
 function mark_outbox_sent(p_ids uuid[], p_token uuid) returns integer language sql security definer owner countersign_loops
@@ -346,8 +401,8 @@ function may_repeat(a actions) returns boolean language sql owner migrator
   body sha256 514b3d4a80403b82280cd65d2318e3e75962a505ba991752a72160b4f785831b
 function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
   body sha256 b7622c02c7de5c3101bf5907d3b2f4ed982c9f8f2c18250f3ce2bb1b33b79ca1
-function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb) returns text language plpgsql owner migrator
-  body sha256 fbe50353c5d249002e465f63ae427a489e41bb38c78688d21c28577f63c99087
+function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb) returns text language plpgsql owner migrator
+  body sha256 ae63f205b35feb1aee6e65cb887865ef503e860f5c730b14dca891edf28d353c
 function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
   body sha256 d1083907fe35edb437d5bb3e035e790e8911db95c235fe69261465a6af564c0d
 function release_quarantine(p_tenant text, p_run uuid, p_subject text, p_reason text, OUT outcome text, OUT run_status text) returns record language plpgsql security definer owner migrator
@@ -360,32 +415,46 @@ function replay_dead_letter(p_tenant text, p_dead_letter uuid, p_subject text, p
   body sha256 274614adf34ff1ebe8393d5519c42cd4263043378e2f607b240397fb9cb2657c
 function replay_outbox_row(p_tenant text, p_id uuid, p_subject text, OUT outcome text, OUT run_id uuid) returns record language plpgsql security definer owner migrator
   body sha256 ece8cf567958adc46192b3d4ecd5027ca51719fdaf8b191d53aed2f7eae9ecda
+function request_approvals(p_tenant text, p_run uuid, p_number integer, p_approvals jsonb) returns void language plpgsql owner migrator
+  body sha256 71a0a3dea9492d1c78e394582282045600f940133c66c104366d76e8a954a807
 function resolve_action(p_tenant text, p_action uuid, p_verdict text, p_subject text, p_receipt uuid, p_sealed_evidence bytea, p_sealed_result bytea, OUT outcome text, OUT run_id uuid, OUT run_status text, OUT state text) returns record language plpgsql security definer owner migrator
   body sha256 243f0cd4903db426e4b863f7d829905c0afb77f60350ada70e3168cbecc3c8e8
+function restart_run(p_tenant text, p_run uuid, p_number integer, p_new uuid, p_version text, p_sealed bytea, p_approvals jsonb, p_subject text, p_reason text, OUT outcome text, OUT blocking uuid[], OUT run_status text) returns record language plpgsql security definer owner migrator
+  body sha256 0f68edf96ba4198dae3ce885b5ffa96f0e254a5319d6fba3a10f2fcb7f4dbe1d
 function revoke_approval(p_tenant text, p_approval uuid, p_subject text, OUT outcome text, OUT state text, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
   body sha256 3cbd82de740dd4bb28c653c2d283faa4f255ffe7002509cb879b23f49964ecc1
 function runs_to_repeat(p_limit integer) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
-  body sha256 0663c4b0d55cffb2887356cdb42f70234eca31418e6ff34628a442c7c1117eab
+  body sha256 3a7efc918b0483291352ded92d98fc3e3fe120d34bc347c98e8c0b992b257197
 function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 7f1b732971196e49118cd870ab7e2c1866cd9553f8bbf1b3901702cf91ef378d
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 779b92d6f8cf6c9681ad832ce788f980f5f94c6c2411bf5e95b30c6b3ebb6ba6
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 0986cf093dedf6d59443aa588ace8fc1d5dbf3b1832ce5890c35221362b0664b
+  body sha256 b10682aa88f5f7aabd771a4a2f9869d9abf71390073463a0efd5d0b95a9591e5
 function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 643841e32f0820c7453fb61b3a6fa92ddb6347b8279d5eae8ae7c5fb39c55740
 function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
   body sha256 22fb9f9273430e835577b0e79ec83008d2edfa0e42736f377f8dd2649cc97c49
 function settle_run_status(p_tenant text, p_run uuid, p_release boolean, p_delay_ms bigint, p_reason text) returns text language plpgsql owner migrator
   body sha256 8ee502425a858033ef44cd28bac64a7c490d1af82c2364c851fa013072335aba
-function start_run(p_tenant text, p_run uuid, p_workflow text, p_version text, p_client_key text, p_input_digest text, p_sealed_input bytea, p_requested_by text, OUT outcome text, OUT run_id uuid, OUT known text[]) returns record language plpgsql security definer owner migrator
-  body sha256 4bbb4b8d04fb70e8a51c0e62c8156697e619f7229eccba3e7d7c31a6347feeee
+function start_run(p_tenant text, p_run uuid, p_workflow text, p_version text, p_client_key text, p_input_digest text, p_sealed_input bytea, p_requested_by text, p_session text, p_supersede boolean, OUT outcome text, OUT run_id uuid, OUT known text[]) returns record language plpgsql security definer owner migrator
+  body sha256 0c6b8dceb2c4f2c40569e4becbb326a4140fcd4da34583258e071e6ad9c876c8
 function stop_worker(p_id uuid) returns void language sql security definer owner countersign_loops
   body sha256 9a7cab9cd08296caf318968dd3e500bb1c11d331b0b088dadf1699a2a41defbe
 function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_epoch integer, p_calls jsonb) returns void language plpgsql owner migrator
   body sha256 e99e30fb0b057b29ea7a3c04d8fd19d2037604bb4c23b27b00cd62db6a9f7c16
+function store_session(p_tenant text, r runs, p_change jsonb) returns void language plpgsql owner migrator
+  body sha256 6839c34092b3f69ca18823a38796f1311399d4bebca0ac178ed9eadfe09368f9
+function store_tool_result(p_tenant text, p_run uuid, p_epoch integer, p_call_id text, p_tool text, p_sealed bytea) returns text language plpgsql owner migrator
+  body sha256 3c45c5f532ef7ab23d9f18a1d43960fa30d62955a90be54946420cb131433460
+function supersede_journal(p_tenant text, p_run uuid, p_epoch integer, p_path text, p_n integer) returns text[] language plpgsql owner migrator
+  body sha256 4e7880a4d44f2abc0bfe17c24306878bedda461bae86063bbb88640ac7942cf4
+function supersede_run(p_tenant text, p_run uuid) returns void language plpgsql owner migrator
+  body sha256 cbe6fb0d99c787df1af730737bf82e6e0e73217b1a25c1ce82760de1efcea83e
 function sweep_run(p_tenant text, p_run uuid, p_patience_ms bigint) returns text language plpgsql owner migrator
-  body sha256 3e9fb445da989253298cc03ae71414e67b29c996a9efe4fac4ac3b2fa8b7ef3d
+  body sha256 6c69a2b55e657cfc06ada006fa6068f9e54c29208440d2e9eb6a99ff44f66764
+function unended_runs(p_limit integer, p_after uuid) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
+  body sha256 6644292d54905a58d9f18fa97c343693c34de04715f992e6dddca9136077ef91
 
 -- Grants
 
@@ -396,6 +465,7 @@ countersign_api: SELECT (action_id, attempt, id, outcome, received_at, run_id, s
 countersign_api: SELECT (created_at, epoch, number, run_id, state_schema, tenant) on checkpoints
 countersign_api: SELECT on dead_letters
 countersign_api: SELECT on migrations
+countersign_api: SELECT on sessions
 countersign_api: SELECT on tenants
 countersign_api: SELECT on workers
 countersign_api: SELECT on workflows
@@ -411,21 +481,24 @@ countersign_loops: SELECT (id, reconcile_after, recovery, run_id, state, tenant)
 countersign_loops: SELECT, UPDATE on outbox
 countersign_loops: UPDATE (held_until) on runs
 countersign_loops: UPDATE (reconcile_after) on actions
-countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_outbox, mark_outbox_failed, mark_outbox_sent, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker
+countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_outbox, mark_outbox_failed, mark_outbox_sent, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
 countersign_relay: SELECT on migrations
 countersign_relay: execute claim_outbox, mark_outbox_failed, mark_outbox_sent
+countersign_worker: DELETE, INSERT, SELECT on session_items
 countersign_worker: INSERT, SELECT on checkpoints
 countersign_worker: INSERT, SELECT on dead_letters
 countersign_worker: INSERT, SELECT on events
-countersign_worker: INSERT, SELECT on model_calls
 countersign_worker: INSERT, SELECT on outbox
 countersign_worker: INSERT, SELECT on receipts
+countersign_worker: INSERT, SELECT on tool_results
 countersign_worker: INSERT, SELECT, UPDATE on actions
 countersign_worker: INSERT, SELECT, UPDATE on approvals
+countersign_worker: INSERT, SELECT, UPDATE on model_calls
 countersign_worker: SELECT on migrations
 countersign_worker: SELECT on tenants
 countersign_worker: SELECT on votes
 countersign_worker: SELECT on workers
 countersign_worker: SELECT on workflows
 countersign_worker: SELECT, UPDATE on runs
-countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, intend_action, journal_response, load_action_to_reconcile, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, sweep_run
+countersign_worker: SELECT, UPDATE on sessions
+countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, free_session, hold_for_identical, intend_action, journal_response, load_action_to_reconcile, load_run, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { CallRequest } from '../agents-sdk/index.ts';
 import { CountersignError } from '../errors.ts';
+import { gate } from '../failpoints.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../postgres/index.ts';
 import { inTransaction, type Queryable } from '../postgres/index.ts';
@@ -73,15 +74,7 @@ export async function performAction(
     return answerWithoutCalling(env, action, intent);
   }
   const attempt = intent.attempt ?? 0;
-  if (elapsedMs(started) > definition.sendWithinMs) {
-    return settleAndAnswer(env, action, attempt, {
-      outcome: 'never_sent',
-      evidence: null,
-      result: null,
-      reason: 'SEND_WINDOW_MISSED',
-    });
-  }
-  const outcome = await callProvider(env, definition, action, attempt);
+  const outcome = await callProvider(env, definition, action, attempt, started);
   return settleAndAnswer(env, action, attempt, outcome);
 }
 
@@ -120,12 +113,20 @@ type CallOutcome = {
   reason: string | null;
 };
 
+const SEND_WINDOW_MISSED: CallOutcome = {
+  outcome: 'never_sent',
+  evidence: null,
+  result: null,
+  reason: 'SEND_WINDOW_MISSED',
+};
+
 /** Calls `execute` with our own deadline. Whatever the promise does later is kept as evidence, never waited for. */
 async function callProvider(
   env: ActionEnvironment,
   definition: ActionDefinition,
   action: LedgerAction,
   attempt: number,
+  started: Clocks,
 ): Promise<CallOutcome> {
   const deadline = new AbortController();
   const timer = setTimeout(() => deadline.abort(new Error('call deadline')), definition.callTimeoutMs);
@@ -138,9 +139,12 @@ async function callProvider(
     runId: env.runId,
     context: env.context,
   };
-  const running = Promise.resolve()
-    .then(() => definition.execute(args, call))
-    .then(succeeded, provenOrUnknown);
+  // The send window is looked at as late as this process can: it may have been frozen anywhere before.
+  const send = async (): Promise<CallOutcome> =>
+    elapsedMs(started) > definition.sendWithinMs
+      ? SEND_WINDOW_MISSED
+      : succeeded(await definition.execute(args, call));
+  const running = gate('provider', `execute:${definition.name}`, send).catch(provenOrUnknown);
   const late = new Promise<null>((resolve) =>
     deadline.signal.addEventListener('abort', () => resolve(null), { once: true }),
   );
@@ -280,7 +284,11 @@ async function performInTransaction(
     };
     await tx.query('savepoint effect');
     const known = await Promise.resolve()
-      .then(() => definition.execute(openArguments(env, action), call))
+      .then(() =>
+        gate('provider', `execute:${definition.name}`, async () =>
+          definition.execute(openArguments(env, action), call),
+        ),
+      )
       .then(succeeded, async (error: unknown) => {
         if (!(error instanceof ProviderRefused)) {
           throw error;

@@ -9,6 +9,7 @@ import {
   Usage,
 } from '@openai/agents';
 import { CountersignError } from '../errors.ts';
+import { gate } from '../failpoints.ts';
 import { assertGoing, currentSegment, stopSegment } from './scope.ts';
 
 /**
@@ -82,7 +83,7 @@ async function respond(inner: Model, request: ModelRequest): Promise<ModelRespon
       path: scope.path,
       n,
       requestDigest: requestDigest(request),
-      ask: async () => toAnswer(await inner.getResponse(request)),
+      ask: async () => toAnswer(await gate('model', 'ask', () => inner.getResponse(request))),
     });
   } catch (error) {
     // An agent used as a tool would turn this into "an error occurred, try again" for its caller's model.

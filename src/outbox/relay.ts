@@ -22,13 +22,13 @@ export async function relayOnce(
   db: Database,
   queue: ResumeQueue,
   log: Log,
-  options: { limit: number },
+  options: { limit: number; claimMs?: number },
 ): Promise<RelayCounts> {
   const token = randomUUID();
   const rows = await callFunction<{ id: string; tenant: string; run_id: string; wake: number }>(
     db,
     'claim_outbox',
-    [options.limit, CLAIM_MS, token],
+    [options.limit, options.claimMs ?? CLAIM_MS, token],
   );
   if (rows.length === 0) {
     return { claimed: 0, sent: 0, failed: 0 };

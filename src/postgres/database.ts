@@ -1,5 +1,6 @@
 import pg from 'pg';
 import { CountersignError } from '../errors.ts';
+import { gate } from '../failpoints.ts';
 
 /** Which database role a process takes on; the migration grants each only what its job needs. */
 export type ProcessRole = 'countersign_api' | 'countersign_worker' | 'countersign_relay';
@@ -78,7 +79,7 @@ export async function callFunction<Row>(
       text: statementFor(name, values.length),
       values: values as unknown[],
     };
-    const result = await (target as pg.Pool).query(query);
+    const result = await gate('postgres', name, () => (target as pg.Pool).query(query));
     return result.rows as Row[];
   } catch (error) {
     throw classified(error, name);
@@ -97,7 +98,7 @@ export async function inTransaction<T>(db: Database, work: (tx: Queryable) => Pr
   try {
     await client.query('begin');
     const result = await work(client);
-    await client.query('commit');
+    await gate('postgres', 'commit', () => client.query('commit'));
     return result;
   } catch (error) {
     await client.query('rollback').catch(() => {

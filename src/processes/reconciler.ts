@@ -19,6 +19,8 @@ export type ReconcilerOptions = {
   sweepMs?: number;
   /** How long a run may be quiet before the sweep looks at it. Default 15 s. */
   patienceMs?: number;
+  /** How long an action stays with a reconciler that has died. Default 30 s: longer than a look-up may take. */
+  leaseMs?: number;
   /** Tests only: accept a Postgres that may forget. */
   allowForgetful?: boolean;
 };
@@ -59,7 +61,11 @@ export async function runReconciler(options: ReconcilerOptions): Promise<Running
       name: 'reconcile',
       log,
       idleMs: options.reconcileMs ?? 500,
-      pass: async () => (await reconcileOnce({ db, keys, registry, log }, { limit: 50 })).asked,
+      pass: async () => {
+        const { leaseMs } = options;
+        const limits = { limit: 50, ...(leaseMs === undefined ? {} : { leaseMs }) };
+        return (await reconcileOnce({ db, keys, registry, log }, limits)).asked;
+      },
     }),
     runLoop({
       name: 'sweep',

@@ -12,6 +12,8 @@ export type RelayOptions = {
   idleMs?: number;
   /** Rows per pass. Default 200. */
   batch?: number;
+  /** How long a row stays claimed by a relay that has died. Default 15 s: longer than a publish may take. */
+  claimMs?: number;
 };
 
 /** Publishes outbox rows until stopped. */
@@ -38,7 +40,12 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
     name: 'relay',
     log: options.log,
     idleMs: options.idleMs ?? 25,
-    pass: async () => (await relayOnce(db, queue, options.log, { limit: options.batch ?? 200 })).sent,
+    pass: async () => {
+      const { batch: limit = 200, claimMs } = options;
+      return (
+        await relayOnce(db, queue, options.log, { limit, ...(claimMs === undefined ? {} : { claimMs }) })
+      ).sent;
+    },
   });
   return {
     async stop() {

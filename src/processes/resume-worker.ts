@@ -33,6 +33,8 @@ export type ResumeWorkerOptions = {
   maxSegmentMs?: number;
   /** First wait before a failed segment is run again; doubles. Default 1 s. */
   retryDelayMs?: number;
+  /** How long the queue waits for a silent worker before it hands its job to another. Default 30 s. */
+  lockMs?: number;
   /** How long a stop waits for segments under way before it hands their runs back. Default 10 s. */
   drainMs?: number;
   /** Tests only: accept a Postgres that may forget. */
@@ -102,6 +104,7 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
   const queue = openResumeQueue({ redisUrl, postgresUrl: options.databaseUrl, onError });
   const consumer = queue.consume((job) => deliver(env, job), {
     concurrency,
+    lockMs: options.lockMs,
     onError,
     onMalformed: (jobId) => {
       env.counts.malformed += 1;

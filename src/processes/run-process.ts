@@ -1,5 +1,6 @@
 import { type Config, readConfig } from '../config.ts';
 import { isCountersignError } from '../errors.ts';
+import { playRole } from '../failpoints.ts';
 import { createLog, type Log } from '../log.ts';
 import { runUntilStopped } from './lifetime.ts';
 import type { Running } from './loop.ts';
@@ -20,6 +21,7 @@ export async function runProcess(
   name: ProcessName,
   start: (config: Config, log: Log) => Promise<StartedProcess>,
 ): Promise<never> {
+  playRole(name);
   let log = createLog(name, 'info');
   try {
     const config = await readConfig();

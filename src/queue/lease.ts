@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { gate } from '../failpoints.ts';
 import type { RedisClient } from './redis.ts';
 
 /**
@@ -33,17 +34,21 @@ const ADVICE_MS = 250;
 export function redisLeases(redis: RedisClient, prefix = 'countersign'): Leases {
   return {
     async acquire(tenant, runId, holder, ttlMs) {
-      const answer = await withinMs(redis.set(leaseKey(prefix, tenant, runId), holder, 'PX', ttlMs, 'NX'));
+      const answer = await withinMs('lease.acquire', () =>
+        redis.set(leaseKey(prefix, tenant, runId), holder, 'PX', ttlMs, 'NX'),
+      );
       return answer === undefined ? 'unknown' : answer === 'OK' ? 'acquired' : 'busy';
     },
     async seize(tenant, runId, holder, ttlMs) {
-      await withinMs(redis.set(leaseKey(prefix, tenant, runId), holder, 'PX', ttlMs));
+      await withinMs('lease.seize', () => redis.set(leaseKey(prefix, tenant, runId), holder, 'PX', ttlMs));
     },
     async renew(tenant, runId, holder, ttlMs) {
-      await withinMs(redis.eval(RENEW, 1, leaseKey(prefix, tenant, runId), holder, ttlMs));
+      await withinMs('lease.renew', () =>
+        redis.eval(RENEW, 1, leaseKey(prefix, tenant, runId), holder, ttlMs),
+      );
     },
     async release(tenant, runId, holder) {
-      await withinMs(redis.eval(RELEASE, 1, leaseKey(prefix, tenant, runId), holder));
+      await withinMs('lease.release', () => redis.eval(RELEASE, 1, leaseKey(prefix, tenant, runId), holder));
     },
   };
 }
@@ -63,13 +68,13 @@ function leaseKey(prefix: string, tenant: string, runId: string): string {
 }
 
 /** The answer, or undefined when Redis failed or took too long. A late answer is dropped. */
-async function withinMs<T>(answer: Promise<T>): Promise<T | undefined> {
+async function withinMs<T>(operation: string, ask: () => Promise<T>): Promise<T | undefined> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<undefined>((resolve) => {
     timer = setTimeout(() => resolve(undefined), ADVICE_MS);
   });
   try {
-    return await Promise.race([answer.catch(() => undefined), late]);
+    return await Promise.race([gate('queue', operation, ask).catch(() => undefined), late]);
   } finally {
     clearTimeout(timer);
   }

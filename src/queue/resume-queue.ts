@@ -10,6 +10,7 @@ import {
 } from 'bullmq';
 import { z } from 'zod';
 import { CountersignError } from '../errors.ts';
+import { gate } from '../failpoints.ts';
 import { openRedis } from './redis.ts';
 
 /** A job's whole data: which run to look at, and the wake that announced it. */
@@ -35,6 +36,8 @@ export type ResumeQueue = {
 
 export type ConsumeOptions = {
   concurrency: number;
+  /** How long BullMQ waits for a silent consumer before it hands its job to another. Default 30 s. */
+  lockMs?: number | undefined;
   onMalformed: (jobId: string) => void;
   onError: (error: Error) => void;
 };
@@ -42,6 +45,8 @@ export type ConsumeOptions = {
 const QUEUE = 'countersign-resume';
 /** `queue.add` never settles while Redis is away (measured, bullmq 6.7.0), so a publish has its own deadline. */
 const PUBLISH_MS = 5_000;
+/** Renewed by BullMQ while the process lives. Only a hint: the hold in Postgres decides. */
+const LOCK_MS = 30_000;
 
 const payload = z.strictObject({
   tenant: z.string().min(1).max(512),
@@ -80,18 +85,19 @@ export function openResumeQueue(options: {
   return {
     backend: redis === null ? 'postgres' : 'redis',
     async publish(rows) {
-      const added = queue.addBulk(
-        rows.map(({ id, job }) => ({ name: 'resume', data: job, opts: { jobId: id } })),
+      const jobs = rows.map(({ id, job }) => ({ name: 'resume', data: job, opts: { jobId: id } }));
+      await beforeDeadline(
+        gate('queue', 'publish', () => queue.addBulk(jobs)),
+        PUBLISH_MS,
       );
-      await beforeDeadline(added, PUBLISH_MS);
     },
     consume(handler, consumeOptions) {
       const workerOptions = {
         ...shared,
         concurrency: consumeOptions.concurrency,
         maxStalledCount: 1_000,
-        stalledInterval: 5_000,
-        lockDuration: 30_000,
+        stalledInterval: (consumeOptions.lockMs ?? LOCK_MS) / 6,
+        lockDuration: consumeOptions.lockMs ?? LOCK_MS,
         removeOnComplete: { count: 0 },
         removeOnFail: { count: 1_000 },
       };
@@ -104,6 +110,9 @@ export function openResumeQueue(options: {
               connection: openRedis(options.redisUrl, consumeOptions.onError, true),
             } as WorkerOptions);
       worker.on('error', consumeOptions.onError);
+      worker.on('completed', () => {
+        gate('queue', 'acknowledge', async () => undefined).catch(consumeOptions.onError);
+      });
       return {
         close: (ms) =>
           closeWithin(
@@ -145,9 +154,10 @@ function processor(
       onMalformed(job.id ?? '');
       throw new UnrecoverableError('JOB_MALFORMED');
     }
-    const verdict = await handler(parsed.data, job.id ?? '');
+    const verdict = await gate('queue', 'deliver', () => handler(parsed.data, job.id ?? ''));
     if (verdict.kind === 'delay') {
-      await job.moveToDelayed(Date.now() + verdict.ms, token);
+      const { ms } = verdict;
+      await gate('queue', 'postpone', () => job.moveToDelayed(Date.now() + ms, token));
       throw new DelayedError();
     }
   };

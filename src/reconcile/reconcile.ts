@@ -6,6 +6,7 @@ import {
   settleAction,
   textOfResult,
 } from '../actions/index.ts';
+import { gate } from '../failpoints.ts';
 import type { Log } from '../log.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
 import { sweepAll } from '../runs/index.ts';
@@ -41,12 +42,12 @@ export type ReconcileEnvironment = { db: Database; keys: KeyRing; registry: Regi
 /** One bounded pass over due actions, and over idempotent ones whose run may go on by itself. */
 export async function reconcileOnce(
   env: ReconcileEnvironment,
-  options: { limit: number },
+  options: { limit: number; leaseMs?: number },
 ): Promise<ReconcileCounts> {
   const counts: ReconcileCounts = { asked: 0, found: 0, absent: 0, different: 0, cannot_say: 0, repeated: 0 };
   const due = await callFunction<Due>(env.db, 'claim_actions_to_reconcile', [
     options.limit,
-    LEASE_MS,
+    options.leaseMs ?? LEASE_MS,
     [...env.registry.keys()],
   ]);
   for (const action of due) {
@@ -116,7 +117,10 @@ async function ask(
   );
   try {
     const answer = readAnswer(
-      await Promise.race([find({ operationKey: due.action_id, args, signal }), deadline]),
+      await Promise.race([
+        gate('provider', `find:${loaded.tool}`, () => find({ operationKey: due.action_id, args, signal })),
+        deadline,
+      ]),
     );
     if (answer.found === true) {
       return { outcome: 'found', evidence: answer.receipt };

@@ -18,7 +18,18 @@ const SEALED: Record<string, [column: string, row: (row: Row) => Partial<SealBin
     ['sealed_words', (row) => ({ row: String(row.id) })],
   ],
   runs: [['sealed_output', (row) => ({ row: String(row.id) })]],
+  tool_results: [['sealed', (row) => ({ row: `${row.run_id}/${row.call_id}` })]],
+  session_items: [['sealed', (row) => ({ row: String(row.session_id), sequence: Number(row.position) })]],
 };
+
+/** Every sealed column of the schema, as `table.column`. */
+export async function sealedColumns(fleet: Fleet): Promise<string[]> {
+  const columns = await fleet.rows<{ name: string }>(
+    `select table_name || '.' || column_name as name from information_schema.columns
+     where table_schema = 'countersign' and column_name like 'sealed%' order by 1`,
+  );
+  return columns.map(({ name }) => name);
+}
 
 /** One text per opened column, named `table.column`. */
 export async function openEverything(fleet: Fleet): Promise<{ where: string; text: string }[]> {
