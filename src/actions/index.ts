@@ -21,6 +21,7 @@ export {
   definitionOf,
   type Review,
 } from './define.ts';
+export { type HttpEffect, type HttpReceipt, httpEffect } from './http-effect.ts';
 export { type LedgerAction, refusalText, type SettleOutcome, settleAction } from './ledger.ts';
 export { type MintedAction, mintAction } from './mint.ts';
 export { NeverSent, neverSent, ProviderRefused, refused } from './outcome.ts';

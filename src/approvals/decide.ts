@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { isWellFormed } from '../digests/index.ts';
 import { CountersignError } from '../errors.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
@@ -50,41 +51,21 @@ type Row = {
  *   SELF_APPROVAL under a quorum.
  */
 export async function decide(db: Database, keys: KeyRing, decision: Decision): Promise<Decided> {
-  const { tenant, verdict, subject } = decision;
-  // The id is part of what the words are sealed to, and Postgres writes it in lower case.
-  const approvalId = decision.approvalId.toLowerCase();
-  assertSubject(subject);
-  if (verdict !== 'approve' && verdict !== 'reject') {
+  assertSubject(decision.subject);
+  if (decision.verdict !== 'approve' && decision.verdict !== 'reject') {
     throw new CountersignError('INPUT_INVALID', 'verdict must be "approve" or "reject".', {
       details: { field: 'verdict' },
     });
   }
   const words = decision.words ?? '';
-  if (words.length > 4_000 || words.includes('\u0000')) {
-    throw new CountersignError('INPUT_INVALID', 'words must be at most 4000 characters, without NUL.', {
-      details: { field: 'words' },
-    });
+  if (words.length > 4_000 || words.includes('\u0000') || !isWellFormed(words)) {
+    throw new CountersignError(
+      'INPUT_INVALID',
+      'words must be at most 4000 characters, without NUL or lone surrogates.',
+      { details: { field: 'words' } },
+    );
   }
-  const sealedWords =
-    words === ''
-      ? null
-      : keys.seal('review', words, { tenant, table: 'approvals', column: 'sealed_words', row: approvalId });
-  const [row] = isUuid(approvalId)
-    ? await callFunction<Row>(db, 'decide_approval', [
-        tenant,
-        approvalId,
-        verdict,
-        subject,
-        decision.fingerprint,
-        randomUUID(),
-        sealedWords,
-      ])
-    : [];
-  const details = {
-    approvalId: approvalId.slice(0, 64),
-    state: row?.state ?? null,
-    decidedBy: row?.decided_by ?? null,
-  };
+  const row = await recordWord(db, keys, decision, words);
   switch (row?.outcome) {
     case 'approved':
     case 'rejected':
@@ -99,35 +80,75 @@ export async function decide(db: Database, keys: KeyRing, decision: Decision): P
         runId: row.run_id,
         runStatus: row.run_status,
       };
+    default:
+      throw refusal(row, decision.approvalId);
+  }
+}
+
+/** Undefined: no such approval. */
+async function recordWord(
+  db: Database,
+  keys: KeyRing,
+  decision: Decision,
+  words: string,
+): Promise<Row | undefined> {
+  const { tenant, verdict, subject, fingerprint } = decision;
+  // The id is part of what the words are sealed to, and Postgres writes it in lower case.
+  const id = decision.approvalId.toLowerCase();
+  if (!isUuid(id) || tenant === '') {
+    return undefined;
+  }
+  const sealedWords =
+    words === ''
+      ? null
+      : keys.seal('review', words, { tenant, table: 'approvals', column: 'sealed_words', row: id });
+  // What cannot be a fingerprint is not the stored one either; the attempt is recorded like any other.
+  const shown = /^[0-9a-f]{64}$/.test(fingerprint) ? fingerprint : '';
+  const [row] = await callFunction<Row>(db, 'decide_approval', [
+    tenant,
+    id,
+    verdict,
+    subject,
+    shown,
+    randomUUID(),
+    sealedWords,
+  ]);
+  return row;
+}
+
+function refusal(row: Row | undefined, asked: string): CountersignError {
+  const approvalId = asked.slice(0, 64);
+  const details = { approvalId, state: row?.state ?? null, decidedBy: row?.decided_by ?? null };
+  switch (row?.outcome) {
     case 'conflict':
-      throw new CountersignError(
+      return new CountersignError(
         'APPROVAL_DECIDED',
         `This approval is already ${row.state ?? 'decided'}${row.decided_by === null ? '' : ` by ${row.decided_by}`}; nothing was changed.`,
         { details },
       );
     case 'expired':
-      throw new CountersignError(
+      return new CountersignError(
         'APPROVAL_EXPIRED',
         'The time to decide has passed; nothing will be executed.',
         { details },
       );
     case 'fingerprint_mismatch':
-      throw new CountersignError(
+      return new CountersignError(
         'APPROVAL_CHANGED',
         'What you were shown is not what is stored now; load the approval again.',
         { details: { ...details, field: 'fingerprint' } },
       );
     case 'self_approval':
-      throw new CountersignError(
+      return new CountersignError(
         'SELF_APPROVAL',
         'This policy needs other people than the one who started the run.',
         { details },
       );
     default:
-      throw new CountersignError(
+      return new CountersignError(
         'APPROVAL_NOT_FOUND',
         'No such approval; "countersign approvals" lists yours.',
-        { details: { approvalId: approvalId.slice(0, 64) } },
+        { details: { approvalId } },
       );
   }
 }

@@ -52,7 +52,7 @@ export async function startLocalFleet(options: LocalFleetOptions): Promise<Local
   const { settings, home, signal } = options;
   const supervisor = new Supervisor(options);
   const secrets = await withOwnKeys(home, settings);
-  const servers = await openServers(settings, home);
+  const servers = await openServers(settings, home, options.note);
   const stop = async () => {
     await supervisor.stop();
     await servers.stop();

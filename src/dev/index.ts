@@ -12,5 +12,6 @@
  *
  * This folder alone reaches out of src/: to `examples/`, for the provider and the example workflows.
  */
-export { type DemoReport, runDemo } from './demo.ts';
+export { runDemo } from './demo.ts';
+export type { DemoReport } from './demo-story.ts';
 export { runDev } from './dev.ts';

@@ -1,7 +1,8 @@
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Settings } from '../config.ts';
-import { startEmbeddedPostgres } from '../embedded/index.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/index.ts';
+import { isCountersignError } from '../errors.ts';
 import { isAlive } from '../fleet-file.ts';
 
 export type Servers = {
@@ -15,6 +16,10 @@ export type Servers = {
 
 /** Fast shutdown writes a checkpoint; then the crash-safe immediate one follows. */
 const FAST_SHUTDOWN_MS = 20_000;
+/** How often a living Postgres is looked for. */
+const WATCH_MS = 500;
+
+type Note = (name: string, line: string) => void;
 
 /**
  * The servers a local fleet runs on: those of DATABASE_URL and REDIS_URL, else an embedded Postgres in `home`.
@@ -22,7 +27,7 @@ const FAST_SHUTDOWN_MS = 20_000;
  * A Postgres that an earlier supervisor left running in `home` is taken over: the caller holds the home's lock, so
  * nobody else looks after it, and it is stopped like one of our own.
  */
-export async function openServers(settings: Settings, home: string): Promise<Servers> {
+export async function openServers(settings: Settings, home: string, note: Note): Promise<Servers> {
   const { redisUrl } = settings;
   const queue = redisUrl === null ? 'the queue in the same Postgres' : 'the queue in Redis';
   if (settings.databaseUrl !== null) {
@@ -34,14 +39,49 @@ export async function openServers(settings: Settings, home: string): Promise<Ser
       kill: () => undefined,
     };
   }
-  const postgres = await startEmbeddedPostgres({ dir: path.join(home, 'postgres') });
-  const { pid } = postgres;
+  const dir = path.join(home, 'postgres');
+  const postgres = await startEmbeddedPostgres({ dir });
+  const kept = keepAlive(dir, postgres, note);
   return {
     databaseUrl: postgres.url,
     redisUrl,
-    words: `embedded Postgres (pid ${pid}${postgres.attached ? ', left over and taken over' : ''}), ${queue}`,
-    stop: () => (postgres.attached ? stopLeftOver(pid) : postgres.stop()),
-    kill: () => send(pid, 'SIGQUIT'),
+    words: `embedded Postgres (pid ${postgres.pid}${postgres.attached ? ', left over and taken over' : ''}), ${queue}`,
+    async stop() {
+      const last = await kept.end();
+      await (last.attached ? stopLeftOver(last.pid) : last.stop());
+    },
+    kill: () => send(kept.pid(), 'SIGQUIT'),
+  };
+}
+
+/** Starts the server again, on the same port, when somebody has killed it to see what happens. */
+function keepAlive(dir: string, first: EmbeddedPostgres, note: Note) {
+  let postgres = first;
+  let restarting: Promise<void> | null = null;
+  const restart = async () => {
+    note('postgres', `pid ${postgres.pid} is gone; starting it again`);
+    try {
+      postgres = await startEmbeddedPostgres({ dir, port: first.port });
+      note('postgres', `is back, as pid ${postgres.pid}`);
+    } catch (error) {
+      note('postgres', isCountersignError(error) ? error.message : 'did not come back; trying again');
+    }
+  };
+  const timer = setInterval(() => {
+    if (restarting === null && !isAlive(postgres.pid)) {
+      restarting = restart().finally(() => {
+        restarting = null;
+      });
+    }
+  }, WATCH_MS);
+  timer.unref();
+  return {
+    pid: () => postgres.pid,
+    async end(): Promise<EmbeddedPostgres> {
+      clearInterval(timer);
+      await restarting;
+      return postgres;
+    },
   };
 }
 

@@ -27,6 +27,8 @@ export type Fleet = {
   url: string;
   redisUrl: string | null;
   keys: KeyRing;
+  /** What `keys` was read from, for processes that need it in writing. */
+  keySpec: ReturnType<typeof KeyRing.generate>;
   /** As the api role. */
   api: Database;
   /** As the login role: sees everything, for assertions only. */
@@ -56,13 +58,14 @@ function redisUrlFor(): string {
 
 export async function createFleet(
   workflows: readonly Workflow[],
-  options: { name: string; backend: Backend; tenant?: string },
+  options: { name: string; backend: Backend; tenant?: string; redisUrl?: string },
 ): Promise<Fleet> {
   const tenant = options.tenant ?? 'acme';
   const database = await createTestDatabase(options.name);
   const { url } = database;
-  const redisUrl = options.backend === 'redis' ? redisUrlFor() : null;
-  const keys = KeyRing.parse(KeyRing.generate());
+  const redisUrl = options.backend === 'redis' ? (options.redisUrl ?? redisUrlFor()) : null;
+  const keySpec = KeyRing.generate();
+  const keys = KeyRing.parse(keySpec);
   const log = createLog(options.name, process.env.TEST_LOG ?? 'silent');
   const api = openDatabase({ url, role: 'countersign_api', max: 8 });
   const admin = openDatabase({ url, role: null, max: 4 });
@@ -82,6 +85,7 @@ export async function createFleet(
     url,
     redisUrl,
     keys,
+    keySpec,
     api,
     admin,
     rows,

@@ -1,0 +1,69 @@
+/** What is carried while something goes wrong, and how it must end. */
+import type { Fault as ProviderFault } from '../examples/release-service/index.ts';
+
+/** What a person does with a run of the scenario, in their own time. */
+export type Person = 'approves' | 'rejects' | 'cancels' | 'revokes';
+
+export type Scenario = {
+  name: string;
+  workflow: string;
+  person: Person;
+  /** Statuses in which the run may end. */
+  ends: readonly string[];
+  /** Effects by payee when it ends `completed`; in any other end there must be none. */
+  effects: Readonly<Record<string, number>>;
+  /** The run goes on in a session. */
+  session?: boolean;
+  /** What the provider does wrong with the first request, as part of the scenario. */
+  provider?: { kind: string; fault: ProviderFault };
+  /** A revocation may come before or after the effect; both ends are right, each with its own effects. */
+  effectsMayBeMissing?: boolean;
+};
+
+const completed = ['completed'] as const;
+const one = { a: 1 };
+
+const single = (name: string): Scenario => ({
+  name,
+  workflow: name,
+  person: 'approves',
+  ends: completed,
+  effects: one,
+});
+
+/** The provider committed and the answer was lost; or the request was lost before it committed. */
+const unlucky = (workflow: string, name: string, fault: ProviderFault): Scenario => ({
+  ...single(workflow),
+  name: `${workflow}-${name}`,
+  provider: { kind: workflow, fault },
+});
+
+export const SCENARIOS: readonly Scenario[] = [
+  single('lookup'),
+  single('idempotent'),
+  single('manual'),
+  single('transactional'),
+  { ...single('parallel'), effects: { a: 1, b: 1, c: 1 } },
+  single('nested'),
+  { ...single('lookup'), name: 'rejection', person: 'rejects', effects: {} },
+  { ...single('lookup'), name: 'session', session: true },
+  { ...single('segments'), effects: { a: 1, b: 1 } },
+  single('recorded'),
+  single('stumbling'),
+  unlucky('lookup', 'answer-lost', { type: 'commit_then_drop' }),
+  unlucky('lookup', 'request-lost', { type: 'drop' }),
+  unlucky('idempotent', 'answer-lost', { type: 'commit_then_drop' }),
+  unlucky('manual', 'answer-lost', { type: 'commit_then_drop' }),
+  unlucky('manual', 'request-lost', { type: 'drop' }),
+  { ...single('lookup'), name: 'cancelled', person: 'cancels', ends: ['cancelled'], effects: {} },
+  { ...single('lookup'), name: 'revoked', person: 'revokes', effectsMayBeMissing: true },
+];
+
+/** @throws for a name that is none. */
+export function scenarioNamed(name: string): Scenario {
+  const found = SCENARIOS.find((scenario) => scenario.name === name);
+  if (found === undefined) {
+    throw new Error(`no scenario "${name}"; there are ${SCENARIOS.map((known) => known.name).join(', ')}`);
+  }
+  return found;
+}

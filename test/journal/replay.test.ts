@@ -1,0 +1,138 @@
+import { Agent, tool } from '@openai/agents';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import type { Turn } from '../fixtures/scripted.ts';
+import { crew, modelOf } from '../support/crew.ts';
+import { createFleet, type Fleet } from '../support/fleet.ts';
+import { dispatches, effects, payAction } from '../support/payments.ts';
+import { type Provider, startProvider } from '../support/provider.ts';
+
+let provider: Provider;
+let fleet: Fleet;
+let script: (turn: number, results: string[]) => Turn;
+let instructions = () => 'pay';
+let looked = 0;
+let amount = 0;
+const model = modelOf((_agent, turn, results) => script(turn, results));
+
+beforeAll(async () => {
+  provider = await startProvider();
+  const free = payAction(provider, { name: 'pay_freely', approval: null });
+  const look = tool({
+    name: 'look',
+    description: 'Look something up',
+    parameters: z.object({ what: z.string() }),
+    execute: ({ what }) => {
+      looked += 1;
+      return `${what} seen ${looked} time(s)`;
+    },
+  });
+  fleet = await createFleet(
+    [
+      crew(
+        () => new Agent({ name: 'payer', tools: [free, look], instructions: () => instructions() }),
+        model,
+      ),
+    ],
+    { name: 'journal', backend: 'redis' },
+  );
+  await fleet.relay();
+  await fleet.worker({ maxAttempts: 3, retryDelayMs: 20 });
+});
+
+beforeEach(async () => {
+  await provider.client.reset();
+  instructions = () => 'pay';
+  looked = 0;
+  model.calls = 0;
+  amount += 1;
+});
+
+afterAll(async () => {
+  await fleet?.close();
+  await provider?.stop();
+});
+
+/** Fails its first `times` calls: the segment is then run again from the start. */
+function failing(times: number): () => void {
+  let left = times;
+  return () => {
+    if (left > 0) {
+      left -= 1;
+      throw new Error('503');
+    }
+  };
+}
+
+describe('a redelivered segment', () => {
+  it('is answered from the journal: no stored response is paid for twice, no effect and no reading is repeated', async () => {
+    const fail = failing(2);
+    script = (turn) => {
+      switch (turn) {
+        case 0:
+          return [{ name: 'look', arguments: { what: 'balance' } }];
+        case 1:
+          return [{ name: 'pay_freely', arguments: { to: 'acme', amount } }];
+        default:
+          fail();
+          return 'done';
+      }
+    };
+    const run = await fleet.start({ workflow: 'agents' });
+    await fleet.until(run, 'completed');
+    expect(model.calls).toBe(2 + 3);
+    expect(looked).toBe(1);
+    expect(await dispatches(provider)).toBe(1);
+    expect(await effects(provider)).toEqual({ acme: 1 });
+    const [row] = await fleet.rows<{ usage: { requests: number } }>(
+      'select usage from countersign.runs where id = $1',
+      [run],
+    );
+    expect(row?.usage.requests).toBe(3);
+  });
+
+  it('that asks its model something else goes on live when nothing was sent yet, and keeps the old answer for the record', async () => {
+    const fail = failing(1);
+    let question = 0;
+    instructions = () => `pay, question ${question}`;
+    script = (turn) => {
+      if (turn === 0) {
+        return [{ name: 'look', arguments: { what: `answer ${question}` } }];
+      }
+      if (question === 0) {
+        question = 1;
+        fail();
+      }
+      return 'done';
+    };
+    const run = await fleet.start({ workflow: 'agents' });
+    await fleet.until(run, 'completed');
+    const journal = await fleet.rows<{ superseded: boolean }>(
+      'select superseded_at is not null as superseded from countersign.model_calls where run_id = $1 order by created_at',
+      [run],
+    );
+    expect(journal.map(({ superseded }) => superseded)).toEqual([true, false, false]);
+  });
+
+  it('that asks its model something else after an effect was sent stops, and nothing is guessed or repeated', async () => {
+    const fail = failing(1);
+    let question = 0;
+    instructions = () => `pay, question ${question}`;
+    script = (turn) => {
+      if (turn === 0) {
+        return [{ name: 'pay_freely', arguments: { to: 'acme', amount } }];
+      }
+      question += 1;
+      fail();
+      return 'done';
+    };
+    const run = await fleet.start({ workflow: 'agents' });
+    await fleet.until(run, 'dead_lettered');
+    const [letter] = await fleet.rows<{ class: string; code: string }>(
+      'select class, code from countersign.dead_letters where run_id = $1',
+      [run],
+    );
+    expect(letter).toEqual({ class: 'diverged', code: 'REPLAY_DIVERGED' });
+    expect(await effects(provider)).toEqual({ acme: 1 });
+  });
+});
