@@ -53,7 +53,7 @@ async function beginRole(role: Role, place: Place): Promise<Running> {
   const workflows = () => matrixWorkflows(releaseClient(place.providerUrl), pace);
   switch (role) {
     case 'api':
-      return beginApi(place, keys);
+      return beginApi(place, KeyRing.parse({ review: place.keys.review }));
     case 'relay':
       return runRelay({ databaseUrl, redisUrl, log, idleMs: pace.relayIdleMs, claimMs: pace.claimMs });
     case 'worker': {

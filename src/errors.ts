@@ -36,6 +36,7 @@ export const ERROR_CODES = {
   EFFECTS_AFTER_CHECKPOINT: { fault: 'caller', retry: false },
   ACTIONS_OPEN: { fault: 'caller', retry: true },
   RUN_ACTIVE: { fault: 'caller', retry: true },
+  RUN_NOT_QUARANTINED: { fault: 'caller', retry: false },
   RUN_ENDED: { fault: 'caller', retry: false },
   APPROVAL_NOT_FOUND: { fault: 'caller', retry: false },
   APPROVAL_DECIDED: { fault: 'caller', retry: false },

@@ -4,13 +4,16 @@ import { Command } from 'commander';
 import { CountersignError } from '../errors.ts';
 import { packageRoot } from '../postgres/index.ts';
 import { refuseLeftovers, withGlobals } from './command.ts';
+import { addActions } from './commands/actions.ts';
 import { addApprovals } from './commands/approvals.ts';
+import { addDeadLetters } from './commands/dead-letters.ts';
 import { addKeys } from './commands/keys.ts';
 import { addLocal } from './commands/local.ts';
 import { addOperate } from './commands/operate.ts';
 import { addProcesses } from './commands/processes.ts';
 import { addRuns } from './commands/runs.ts';
 import { addStart } from './commands/start.ts';
+import { addVersions } from './commands/versions.ts';
 import { report } from './failure.ts';
 
 const AFTER = `
@@ -42,6 +45,9 @@ function buildProgram(): Command {
   addStart(program);
   addRuns(program);
   addApprovals(program);
+  addActions(program);
+  addDeadLetters(program);
+  addVersions(program);
   addProcesses(program);
   addOperate(program);
   addKeys(program);

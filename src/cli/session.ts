@@ -34,6 +34,24 @@ export async function withSession<T>(globals: Globals, work: (session: Session) 
   }
 }
 
+/** The worker's role, for commands that read sealed state with the workflow's own code. @throws CONFIG_INVALID */
+export async function withWorkerSession<T>(
+  work: (session: { config: Config; db: Database }) => Promise<T>,
+): Promise<T> {
+  const config = await readConfig();
+  const db = openDatabase({
+    url: config.databaseUrl,
+    role: 'countersign_worker',
+    max: 2,
+    name: 'countersign cli',
+  });
+  try {
+    return await work({ config, db });
+  } finally {
+    await db.close();
+  }
+}
+
 /** Who is at the keyboard: --as, else the operating system's name for the user; '' when it has none. */
 export function subjectOf(options: { as?: string }): string {
   if (options.as !== undefined) {

@@ -13,6 +13,7 @@ export { cancelRun } from './cancel.ts';
 export { listClaims, type RunClaim } from './claims.ts';
 export { type Explanation, explain } from './explain.ts';
 export { listRuns, type RunSummary, showRun } from './list.ts';
+export { releaseQuarantine } from './release-quarantine.ts';
 export { type Restarted, restartRun } from './restart.ts';
 export { carryDelivery, type DeliveryCounts, newCounts, type WorkerEnvironment } from './resume.ts';
 export { type Started, type StartOptions, start } from './start.ts';

@@ -270,13 +270,13 @@ describe('ids that name nothing of this tenant', () => {
   });
 
   it.each([
-    '',
-    'x',
-    '../../etc/passwd',
-    '{00000000-0000-4000-8000-000000000000}',
-    'a\u0000',
-    'z'.repeat(10_000),
-  ])('an id such as %j is not found by any verb, and echoed shortened', async (approvalId) => {
+    ['an empty id', ''],
+    ['a word', 'x'],
+    ['a path', '../../etc/passwd'],
+    ['a uuid in braces', '{00000000-0000-4000-8000-000000000000}'],
+    ['a NUL', 'a\u0000'],
+    ['an id of 10,000 characters', 'z'.repeat(10_000)],
+  ])('%s is not found by any verb, and echoed shortened', async (_name, approvalId) => {
     const common = { tenant: 'acme', approvalId };
     const decision = {
       ...common,

@@ -6,6 +6,7 @@ import { group, leaf } from '../command.ts';
 import { facts, fromNow, globalsOf, Lines, moment, print, table } from '../output.ts';
 import { type Session, subjectOf, withSession } from '../session.ts';
 import { wholeNumber } from '../values.ts';
+import { addRunRecovery } from './versions.ts';
 
 export function addRuns(program: Command): void {
   const runs = group(program, 'runs', 'runs: what is going on', 'list');
@@ -33,6 +34,8 @@ export function addRuns(program: Command): void {
     );
     print(command, { json: explained, text: explained.text });
   });
+
+  addRunRecovery(runs);
 
   leaf(runs, 'cancel RUN', 'start nothing new; final once what is in flight is settled')
     .option('--as <NAME>', 'who asks; default: your user name')

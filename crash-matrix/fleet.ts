@@ -1,0 +1,81 @@
+/** A lane's fleet: one process of each role, and one more that is loaded and takes whatever role falls vacant. */
+import type { Cleanup } from '../lab/cleanup.ts';
+import { type Member, startMember } from './member.ts';
+import { type Place, ROLES, type Role } from './role-process.ts';
+
+export class Fleet {
+  readonly #cleanup: Cleanup;
+  readonly #dir: string;
+  readonly #place: Place;
+  #members: Member[] = [];
+  #spare: Member | null = null;
+
+  constructor(cleanup: Cleanup, dir: string, place: Place) {
+    this.#cleanup = cleanup;
+    this.#dir = dir;
+    this.#place = place;
+  }
+
+  /** The living members of a role, oldest first. */
+  all(role: Role): Member[] {
+    return this.#members.filter((member) => member.alive && member.role === role);
+  }
+
+  /** @throws when nobody plays the role. */
+  one(role: Role): Member {
+    const [member] = this.all(role);
+    if (member === undefined) {
+      throw new Error(`no ${role} is alive`);
+    }
+    return member;
+  }
+
+  /** One process more in the role: the spare, and a new spare is started behind it. */
+  async add(role: Role): Promise<Member> {
+    const member = this.#takeSpare();
+    await member.play(role, this.#place);
+    return member;
+  }
+
+  /** One living member of each role, and a spare: what a schedule begins with. */
+  async restore(): Promise<void> {
+    this.#members = this.#members.filter((member) => member.alive);
+    await Promise.all(ROLES.map((role) => this.#restoreRole(role)));
+    this.#spare = this.#spare?.alive ? this.#spare : startMember(this.#cleanup, this.#dir);
+  }
+
+  async #restoreRole(role: Role): Promise<void> {
+    const [first, ...more] = this.all(role);
+    if (first === undefined) {
+      await this.add(role);
+    }
+    for (const member of more) {
+      await member.rest();
+      if (this.#spare?.alive) {
+        await member.stop();
+      } else {
+        this.#spare = member;
+      }
+    }
+    this.#members = this.#members.filter((member) => member.alive && member.role !== null);
+  }
+
+  #takeSpare(): Member {
+    const member = this.#spare?.alive ? this.#spare : startMember(this.#cleanup, this.#dir);
+    this.#members.push(member);
+    this.#spare = startMember(this.#cleanup, this.#dir);
+    return member;
+  }
+
+  /** Ends every process, at once. */
+  async kill(): Promise<void> {
+    const all = [...this.#members, ...(this.#spare === null ? [] : [this.#spare])];
+    for (const member of all) {
+      member.signal('SIGCONT');
+      member.signal('SIGKILL');
+    }
+    await Promise.all(all.map((member) => member.ended));
+    this.#members = [];
+    this.#spare = null;
+  }
+}

@@ -1,0 +1,183 @@
+/**
+ * Runs one schedule in a lane: arms the fault, plays the story, replaces what died, thaws what was frozen, waits until
+ * nobody can do anything more, and has the outcome checked. A tenant of its own keeps schedules apart.
+ */
+import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { TraceLine } from '../src/failpoints.ts';
+import { check, type Effect, type Expected, type Violation, type World } from './checker.ts';
+import { checkSession, type HistoryItem } from './checker-session.ts';
+import { type Facts, readFacts } from './facts.ts';
+import type { Lane } from './lane.ts';
+import type { Member } from './member.ts';
+import { explainAll, effectsOf, openerFor } from './observe.ts';
+import { ROLES } from './role-process.ts';
+import { type Scenario, scenarioNamed } from './scenarios.ts';
+import { gateFault, type Schedule } from './schedule.ts';
+import { playStory, type Story } from './story.ts';
+
+export type Outcome = {
+  schedule: Schedule;
+  /** False: the point was not reached this time, so nothing went wrong. */
+  fired: boolean;
+  violations: Violation[];
+  tookMs: number;
+  /** Of every role, when nothing was to go wrong. */
+  trace: TraceLine[];
+};
+
+const STEP_MS = 15;
+
+export async function runSchedule(lane: Lane, schedule: Schedule): Promise<Outcome> {
+  const started = performance.now();
+  const scenario = scenarioNamed(schedule.scenario);
+  const tenant = `t-${randomBytes(6).toString('hex')}`;
+  if (scenario.provider !== undefined) {
+    await lane.provider.client.fault(scenario.provider);
+  }
+  const traced = schedule.fault === 'none';
+  const fault = traced ? null : await armFault(lane, schedule, tenant);
+  if (traced) {
+    await armTraces(lane);
+  }
+  const story = await playStory(lane, scenario, tenant);
+  await fault?.over();
+  const violations = await judge(lane, scenario, tenant, story);
+  const trace = traced ? ROLES.flatMap((role) => lane.fleet.one(role).readTrace()) : [];
+  await putBack(lane, scenario);
+  return {
+    schedule,
+    fired: fault?.fired() ?? true,
+    violations,
+    tookMs: Math.round(performance.now() - started),
+    trace,
+  };
+}
+
+async function armTraces(lane: Lane): Promise<void> {
+  const options = { fault: null, duplicateFor: null };
+  await Promise.all(ROLES.map((role) => lane.fleet.one(role).arm(options)));
+}
+
+/** Arms the one process that is to fail, and stands by to do what the rest of a real fleet would do. */
+async function armFault(lane: Lane, schedule: Schedule, tenant: string) {
+  const { role, operation, occurrence, fault } = schedule;
+  const { pace } = lane.place;
+  const target = lane.fleet.one(role);
+  await target.arm({
+    fault: {
+      role,
+      operation,
+      occurrence,
+      fault: gateFault(fault),
+      ms: operation === 'publish' ? pace.publishDelayMs : pace.delayMs,
+    },
+    duplicateFor: fault === 'deliver_again' ? tenant : null,
+  });
+  let fired = false;
+  let ended = false;
+  const watching = (async () => {
+    while (!ended) {
+      if (target.readTrace().some((line) => line.fired !== undefined)) {
+        fired = true;
+        await answerFault(lane, schedule, target);
+        return;
+      }
+      await sleep(STEP_MS);
+    }
+  })();
+  return {
+    fired: () => fired,
+    /** Resolves when the fault has run its course. */
+    async over(): Promise<void> {
+      ended = true;
+      await watching;
+    },
+  };
+}
+
+/** What happens to a fleet when one of its processes fails: somebody else takes the place, sooner or later. */
+async function answerFault(lane: Lane, { role, fault, operation }: Schedule, target: Member): Promise<void> {
+  const { pace } = lane.place;
+  switch (fault) {
+    case 'kill_before':
+    case 'kill_after':
+      await target.ended;
+      await lane.fleet.add(role);
+      return;
+    case 'stop':
+      await Promise.all([lane.fleet.add(role), sleep(pace.frozenMs)]);
+      target.signal('SIGCONT');
+      await sleep(pace.quietMs);
+      return;
+    case 'delay_after':
+      await sleep((operation === 'publish' ? pace.publishDelayMs : pace.delayMs) + pace.quietMs);
+      return;
+    case 'deliver_again':
+      await lane.fleet.add('worker');
+      await sleep(pace.quietMs);
+      return;
+    default:
+      return;
+  }
+}
+
+/** Announcements may still be on their way to the queue when a run has ended; they must arrive. */
+async function settledFacts(lane: Lane, tenant: string): Promise<Facts> {
+  const end = performance.now() + lane.place.pace.boundMs;
+  for (;;) {
+    const facts = await readFacts(lane.admin, tenant);
+    if (facts.outbox.every(({ sent, dead }) => sent || dead) || performance.now() > end) {
+      return facts;
+    }
+    await sleep(STEP_MS);
+  }
+}
+
+async function judge(lane: Lane, scenario: Scenario, tenant: string, story: Story): Promise<Violation[]> {
+  const facts = await settledFacts(lane, tenant);
+  const effects: Effect[] = await effectsOf(lane, tenant);
+  const expected: Expected = {
+    ends: scenario.ends,
+    effects: scenario.effects,
+    judged: story.judged,
+    ...(scenario.effectsMayBeMissing === undefined ? {} : { effectsMayBeMissing: true }),
+  };
+  const world: World = {
+    effects,
+    expected,
+    explanations: await explainAll(lane, facts),
+    opened: openerFor(lane.keys, facts),
+  };
+  const found = check(facts, world);
+  if (facts.runs.length !== 1) {
+    found.push(`I4: ${facts.runs.length} runs were started with one key`);
+  }
+  if (!story.ended) {
+    found.push(`I9: not recovered within ${lane.place.pace.boundMs} ms; it is ${story.status}`);
+  }
+  return scenario.session === true ? [...found, ...checkSession(sessionItems(lane, facts))] : found;
+}
+
+function sessionItems(lane: Lane, facts: Facts): HistoryItem[] {
+  return facts.sessionItems.map(
+    ({ sessionId, position, sealed }) =>
+      lane.keys.openJson('state', sealed, {
+        tenant: facts.tenant,
+        table: 'session_items',
+        column: 'sealed',
+        row: sessionId,
+        sequence: position,
+      }) as unknown as HistoryItem,
+  );
+}
+
+/** Leaves the lane as the next schedule expects it. */
+async function putBack(lane: Lane, scenario: Scenario): Promise<void> {
+  await lane.fleet.restore();
+  await Promise.all(ROLES.map((role) => lane.fleet.one(role).disarm()));
+  if (scenario.provider !== undefined) {
+    await lane.provider.client.clearFaults();
+  }
+  await lane.forgetJobs();
+}

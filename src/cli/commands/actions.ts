@@ -1,0 +1,81 @@
+import type { Command } from 'commander';
+import { listOpenActions, resolveAction } from '../../actions/index.ts';
+import { CountersignError } from '../../errors.ts';
+import { group, leaf } from '../command.ts';
+import { fromNow, globalsOf, print, table } from '../output.ts';
+import { subjectOf, withSession } from '../session.ts';
+import { wholeNumber } from '../values.ts';
+
+type Verdicts = { succeeded?: boolean; notExecuted?: boolean; abandon?: boolean };
+
+/** actions: what is out in the world without proof, and a person's word on it. */
+export function addActions(program: Command): void {
+  const actions = group(program, 'actions', 'actions: what is out in the world without proof', 'list');
+
+  leaf(actions, 'list', 'oldest first')
+    .option('--unknown', 'leave out those whose answer may still come')
+    .option('--limit <N>', 'how many, at most 500', wholeNumber(1, 500), 50)
+    .action(async (options: { unknown?: boolean; limit: number }, command: Command) => {
+      const open = await withSession(globalsOf(command), ({ db, tenant }) =>
+        listOpenActions(db, { tenant, onlyUnknown: options.unknown === true, limit: options.limit }),
+      );
+      const rows = open.map((action) => [
+        action.id,
+        action.tool,
+        action.state,
+        action.recovery,
+        action.attempt,
+        fromNow(action.dispatchedAt),
+        action.dueAt === null ? 'a person' : fromNow(action.dueAt),
+        action.runId,
+      ]);
+      print(command, {
+        json: open,
+        text:
+          open.length === 0
+            ? 'Every outcome is known.'
+            : table(['ACTION', 'TOOL', 'STATE', 'RECOVERY', 'ATTEMPT', 'SENT', 'NEXT', 'RUN'], rows),
+      });
+    });
+
+  leaf(actions, 'resolve ACTION', 'record what you found at the provider')
+    .option('--succeeded', 'the effect is there; the agent is told your evidence')
+    .option('--not-executed', 'it is not; it may be sent again while its approval lasts')
+    .option('--abandon', 'it will never be known; the agent is told so')
+    .requiredOption('--evidence <TEXT>', 'what you saw; kept sealed')
+    .option('--as <NAME>', 'who says so; default: your user name')
+    .action(
+      async (actionId: string, options: Verdicts & { evidence: string; as?: string }, command: Command) => {
+        const resolved = await withSession(globalsOf(command), (session) =>
+          resolveAction(session.db, session.keys(), {
+            tenant: session.tenant,
+            actionId,
+            verdict: verdictOf(options),
+            subject: subjectOf(options),
+            evidence: options.evidence,
+          }),
+        );
+        print(command, {
+          json: { actionId, ...resolved },
+          text: `Recorded: the action is ${resolved.state}. Run ${resolved.runId} is ${resolved.runStatus}.`,
+        });
+      },
+    );
+}
+
+function verdictOf(options: Verdicts): 'succeeded' | 'not_executed' | 'abandoned' {
+  const chosen = [
+    ...(options.succeeded === true ? (['succeeded'] as const) : []),
+    ...(options.notExecuted === true ? (['not_executed'] as const) : []),
+    ...(options.abandon === true ? (['abandoned'] as const) : []),
+  ];
+  const [verdict] = chosen;
+  if (verdict === undefined || chosen.length > 1) {
+    throw new CountersignError(
+      'USAGE',
+      'Say exactly one of --succeeded, --not-executed, --abandon. See --help.',
+      { details: { kind: 'verdict' } },
+    );
+  }
+  return verdict;
+}
