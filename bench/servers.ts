@@ -1,7 +1,8 @@
 /** The servers under both sides, for the whole bench: one durable Postgres, and for its first half one Redis. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtempSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -58,7 +59,7 @@ async function redisFor(cleanup: Cleanup): Promise<string> {
 
 /** A Redis as production would have it: append-only file, synced each second, no eviction. */
 async function startRedis(cleanup: Cleanup): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), `countersign-bench-redis-${process.pid}-`));
+  const dir = mkdtempSync(join(tmpdir(), `countersign-bench-redis-${process.pid}-`));
   cleanup.defer(() => rm(dir, { recursive: true, force: true }));
   const port = await freePort();
   const address = ['--bind', '127.0.0.1', '--port', String(port), '--dir', dir];

@@ -5,14 +5,15 @@ import { type Place, ROLES, type Role } from './role-process.ts';
 
 export class Fleet {
   readonly #cleanup: Cleanup;
-  readonly #dir: string;
+  readonly #files: { module: URL; dir: string };
   readonly #place: Place;
   #members: Member[] = [];
   #spare: Member | null = null;
 
-  constructor(cleanup: Cleanup, dir: string, place: Place) {
+  /** @param files the role process's module, and a folder for traces. */
+  constructor(cleanup: Cleanup, files: { module: URL; dir: string }, place: Place) {
     this.#cleanup = cleanup;
-    this.#dir = dir;
+    this.#files = files;
     this.#place = place;
   }
 
@@ -41,7 +42,8 @@ export class Fleet {
   async restore(): Promise<void> {
     this.#members = this.#members.filter((member) => member.alive);
     await Promise.all(ROLES.map((role) => this.#restoreRole(role)));
-    this.#spare = this.#spare?.alive ? this.#spare : startMember(this.#cleanup, this.#dir);
+    this.#members = this.#members.filter((member) => member.alive && member.role !== null);
+    this.#spare = this.#spare?.alive ? this.#spare : startMember(this.#cleanup, this.#files);
   }
 
   async #restoreRole(role: Role): Promise<void> {
@@ -57,13 +59,12 @@ export class Fleet {
         this.#spare = member;
       }
     }
-    this.#members = this.#members.filter((member) => member.alive && member.role !== null);
   }
 
   #takeSpare(): Member {
-    const member = this.#spare?.alive ? this.#spare : startMember(this.#cleanup, this.#dir);
+    const member = this.#spare?.alive ? this.#spare : startMember(this.#cleanup, this.#files);
     this.#members.push(member);
-    this.#spare = startMember(this.#cleanup, this.#dir);
+    this.#spare = startMember(this.#cleanup, this.#files);
     return member;
   }
 

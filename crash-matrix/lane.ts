@@ -56,7 +56,7 @@ export async function openLane(
   const spec = KeyRing.generate();
   const place: Place = { databaseUrl, redisUrl, providerUrl: provider.url, keys: spec, pace: options.pace };
   const dir = await mkdtemp(join(tmpdir(), `countersign-${name}-`));
-  const fleet = new Fleet(cleanup, dir, place);
+  const fleet = new Fleet(cleanup, { module: servers.roleProcess, dir }, place);
   await fleet.restore();
   const close = async (): Promise<void> => {
     await fleet.kill();

@@ -1,11 +1,9 @@
 /** One process of a lane's fleet, as the driver sees it: it may die at any moment, and says by its trace what it did. */
 import { closeSync, openSync, readSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { startChild } from '../lab/child.ts';
 import type { Cleanup } from '../lab/cleanup.ts';
 import type { TraceLine } from '../src/failpoints.ts';
-import { packageRoot } from '../src/postgres/index.ts';
 import type { ArmOptions, Place, Role } from './role-process.ts';
 
 export type Member = {
@@ -28,14 +26,11 @@ export type Member = {
   stop(): Promise<void>;
 };
 
-/** The built module: processes are plain Node, whoever drives them. */
-const MODULE = () => pathToFileURL(join(packageRoot(), 'dist/crash-matrix/role-process.js'));
-
 let serial = 0;
 
-/** Starts a process without a role. `dir` takes its trace. */
-export function startMember(cleanup: Cleanup, dir: string): Member {
-  const child = startChild(cleanup, { module: MODULE() });
+/** Starts a process without a role. @param options.dir takes its trace. */
+export function startMember(cleanup: Cleanup, { module, dir }: { module: URL; dir: string }): Member {
+  const child = startChild(cleanup, { module });
   serial += 1;
   const traceFile = join(dir, `trace-${serial}.jsonl`);
   let readTo = 0;

@@ -36,11 +36,13 @@ export async function runSchedule(lane: Lane, schedule: Schedule): Promise<Outco
     await lane.provider.client.fault(scenario.provider);
   }
   const traced = schedule.fault === 'none';
-  const fault = traced ? null : await armFault(lane, schedule, tenant);
+  const recovered = new AbortController();
+  const fault = traced ? null : await armFault(lane, schedule, tenant, recovered.signal);
   if (traced) {
     await armTraces(lane);
   }
   const story = await playStory(lane, scenario, tenant);
+  recovered.abort();
   await fault?.over();
   const violations = await judge(lane, scenario, tenant, story);
   const trace = traced ? ROLES.flatMap((role) => lane.fleet.one(role).readTrace()) : [];
@@ -60,7 +62,7 @@ async function armTraces(lane: Lane): Promise<void> {
 }
 
 /** Arms the one process that is to fail, and stands by to do what the rest of a real fleet would do. */
-async function armFault(lane: Lane, schedule: Schedule, tenant: string) {
+async function armFault(lane: Lane, schedule: Schedule, tenant: string, recovered: AbortSignal) {
   const { role, operation, occurrence, fault } = schedule;
   const { pace } = lane.place;
   const target = lane.fleet.one(role);
@@ -75,29 +77,26 @@ async function armFault(lane: Lane, schedule: Schedule, tenant: string) {
     duplicateFor: fault === 'deliver_again' ? tenant : null,
   });
   let fired = false;
-  let ended = false;
   const watching = (async () => {
-    while (!ended) {
-      if (target.readTrace().some((line) => line.fired !== undefined)) {
-        fired = true;
-        await answerFault(lane, schedule, target);
-        return;
-      }
-      await sleep(STEP_MS);
+    while (!fired && !recovered.aborted) {
+      fired = target.readTrace().some((line) => line.fired !== undefined);
+      await (fired ? answerFault(lane, schedule, target, recovered) : sleep(STEP_MS));
     }
   })();
   return {
     fired: () => fired,
     /** Resolves when the fault has run its course. */
-    async over(): Promise<void> {
-      ended = true;
-      await watching;
-    },
+    over: () => watching,
   };
 }
 
 /** What happens to a fleet when one of its processes fails: somebody else takes the place, sooner or later. */
-async function answerFault(lane: Lane, { role, fault, operation }: Schedule, target: Member): Promise<void> {
+async function answerFault(
+  lane: Lane,
+  { role, fault, operation }: Schedule,
+  target: Member,
+  recovered: AbortSignal,
+): Promise<void> {
   const { pace } = lane.place;
   switch (fault) {
     case 'kill_before':
@@ -106,7 +105,8 @@ async function answerFault(lane: Lane, { role, fault, operation }: Schedule, tar
       await lane.fleet.add(role);
       return;
     case 'stop':
-      await Promise.all([lane.fleet.add(role), sleep(pace.frozenMs)]);
+      // It is thawed when the others have recovered without it, and every deadline has passed.
+      await Promise.all([lane.fleet.add(role), sleep(pace.frozenMs), aborted(recovered)]);
       target.signal('SIGCONT');
       await sleep(pace.quietMs);
       return;
@@ -120,6 +120,15 @@ async function answerFault(lane: Lane, { role, fault, operation }: Schedule, tar
     default:
       return;
   }
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) {
+      resolve();
+    }
+    signal.addEventListener('abort', () => resolve(), { once: true });
+  });
 }
 
 /** Announcements may still be on their way to the queue when a run has ended; they must arrive. */

@@ -6,6 +6,7 @@ import type { Cleanup } from '../lab/cleanup.ts';
 import { startEmbeddedPostgres } from '../src/embedded/index.ts';
 import { migrate, openDatabase } from '../src/index.ts';
 import { startRedis } from '../test/support/redis.ts';
+import { bundleRoleProcess } from './bundle.ts';
 
 export type Backend = 'redis' | 'embedded';
 
@@ -15,6 +16,8 @@ export type Servers = {
   dropDatabase(url: string): Promise<void>;
   /** Redis without a database number; null on the embedded backend. */
   redisUrl: string | null;
+  /** The module of every process of a fleet. */
+  roleProcess: URL;
 };
 
 const TEMPLATE = 'matrix_template';
@@ -35,6 +38,7 @@ export async function startServers(cleanup: Cleanup, backend: Backend): Promise<
   cleanup.defer(() => admin.close());
   return {
     redisUrl: backend === 'redis' ? await redisFor(cleanup) : null,
+    roleProcess: await bundleRoleProcess(cleanup),
     async createDatabase(name) {
       await admin.pool.query(`create database "${name}" template ${TEMPLATE}`);
       return withDatabase(postgres.url, name);

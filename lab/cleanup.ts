@@ -1,6 +1,6 @@
 /** What a command has started, undone in reverse order, however the command ends: normally, by a throw, by Ctrl-C. */
 export type Cleanup = {
-  /** Registers how to undo something that exists from now on. */
+  /** Registers how to undo something. Call it before the first await: an interrupt between the two would leak it. */
   defer(undo: () => unknown): void;
   /** Runs `work` with a cleanup of its own, done when the work is, or with this one if that comes first. */
   scope<T>(work: (inner: Cleanup) => Promise<T>): Promise<T>;
@@ -14,17 +14,24 @@ export type Cleanup = {
  */
 export async function withCleanup<T>(work: (cleanup: Cleanup) => Promise<T>): Promise<T> {
   const { cleanup, undoAll } = createCleanup();
-  const interrupted = (code: number) => (): void => {
+  let interrupted = false;
+  const interrupt = (code: number) => (): void => {
+    interrupted = true;
     void undoAll().finally(() => process.exit(code));
   };
-  const onInterrupt = interrupted(130);
-  const onTerminate = interrupted(143);
-  process.once('SIGINT', onInterrupt);
-  process.once('SIGTERM', onTerminate);
+  const onInterrupt = interrupt(130);
+  const onTerminate = interrupt(143);
+  // `on`, not `once`: the OpenAI SDK exits the process by itself when it finds no other listener for a signal.
+  process.on('SIGINT', onInterrupt);
+  process.on('SIGTERM', onTerminate);
   try {
     return await work(cleanup);
   } finally {
     await undoAll();
+    if (interrupted) {
+      // What the work threw then is only that its servers went away; the process is about to end.
+      await new Promise(() => undefined);
+    }
     process.off('SIGINT', onInterrupt);
     process.off('SIGTERM', onTerminate);
   }

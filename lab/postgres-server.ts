@@ -1,7 +1,8 @@
 /** A durable Postgres for one command: the embedded one, in a folder that is gone afterwards. */
-import { mkdtemp, realpath, rm } from 'node:fs/promises';
+import { mkdtempSync } from 'node:fs';
+import { realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../src/embedded/index.ts';
 import { openDatabase } from '../src/index.ts';
 import type { Cleanup } from './cleanup.ts';
@@ -16,20 +17,27 @@ export async function temporaryPostgres(
   name: string,
   settings: Readonly<Record<string, string>> = {},
 ): Promise<EmbeddedPostgres> {
-  const dir = await mkdtemp(join(tmpdir(), `countersign-${name}-${process.pid}-`));
+  const dir = mkdtempSync(join(tmpdir(), `countersign-${name}-${process.pid}-`));
   cleanup.defer(() => rm(dir, { recursive: true, force: true }));
-  const server = await startWith(dir, settings);
-  // As root the data may lie under /var/lib, with a symlink to it in `dir` (src/embedded).
-  const cluster = await realpath(join(dir, 'cluster'));
-  if (dirname(cluster) !== (await realpath(dir))) {
-    cleanup.defer(() => rm(cluster, { recursive: true, force: true }));
-  }
-  const release = killAtExit(server.pid);
+  const starting = startWith(dir, settings);
+  let release = (): void => undefined;
   cleanup.defer(async () => {
-    await server.stop();
+    const server = await starting.catch(() => null);
+    await server?.stop();
     release();
+    await removeCluster(dir);
   });
+  const server = await starting;
+  release = killAtExit(server.pid);
   return server;
+}
+
+/** As root the data may lie under /var/lib, with a symlink to it in `dir` (src/embedded). */
+async function removeCluster(dir: string): Promise<void> {
+  const cluster = await realpath(join(dir, 'cluster')).catch(() => null);
+  if (cluster !== null) {
+    await rm(cluster, { recursive: true, force: true });
+  }
 }
 
 async function startWith(dir: string, settings: Readonly<Record<string, string>>): Promise<EmbeddedPostgres> {

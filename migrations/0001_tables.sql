@@ -4,6 +4,9 @@
 -- forced, and matches no row while the transaction names no tenant. `workflows`, `workers` and `migrations`
 -- describe the fleet, hold no tenant data, and are the only tables without a tenant.
 --
+-- Rows that are only ever inserted by a function which holds their run's lock (events, journal, receipts, outbox) have
+-- no foreign key to it: the check would cost each protocol step a look-up that the lock has already made.
+--
 -- Words ending in _digest are SHA-256 over RFC 8785 JSON, lower-case hex. Columns named sealed_… or sealed are
 -- AES-256-GCM envelopes bound to their row. Versions are integers, never timestamps.
 
@@ -103,6 +106,7 @@ create table runs (
   input_digest text not null,
   requested_by text not null,
   session_id text,
+  session_slot text,
   session_version integer,
   cancel_requested_at timestamptz,
   sealed_output bytea,
@@ -114,12 +118,14 @@ create table runs (
   primary key (tenant, id),
   foreign key (tenant, session_id) references sessions (tenant, id),
   constraint "a client key starts one run" unique (tenant, client_key),
+  constraint "an active run on a session holds its slot" check (session_slot is not distinct from
+    case when status in ('completed', 'failed', 'cancelled', 'superseded', 'dead_lettered') then null else session_id end),
   constraint "a running run is held" check (status <> 'running' or (held_until is not null and holder is not null)),
   constraint "only a running run is held" check (status = 'running' or held_until is null),
   constraint "an ended run says when" check
     ((status in ('completed', 'failed', 'cancelled', 'superseded')) = (ended_at is not null)),
   constraint "a completed run has its output" check (status <> 'completed' or sealed_output is not null)
-);
+) with (fillfactor = 70);
 comment on table runs is 'One execution of a workflow. Waiting statuses are written by settle_run_status alone.';
 comment on column runs.reason is 'A stable code for why it waits or ended; never data.';
 comment on column runs.wake is 'Grows whenever the run becomes ready; named by the job; not changed by the claim.';
@@ -128,12 +134,12 @@ comment on column runs.segment is 'Number of the checkpoint the run goes on from
 comment on column runs.held_until is 'Until when its holder alone may work on it, by this database''s clock.';
 comment on column runs.attempts_in_round is 'Claims since the last committed progress or replay.';
 comment on column runs.state_schema is 'What a worker must be able to read to open the current checkpoint.';
+comment on column runs.session_slot is 'The session it is active on; free again when it ends or is given up.';
 comment on column runs.manifest is 'Digests of the tools whose actions are open at the current checkpoint.';
-comment on column runs.looked_at is 'When a sweep last looked at it.';
-create unique index "a session has one active run" on runs (tenant, session_id)
-  where session_id is not null and status not in ('completed', 'failed', 'cancelled', 'superseded', 'dead_lettered');
-create index runs_to_sweep on runs (looked_at)
-  where status in ('ready', 'running', 'awaiting_approval', 'awaiting_reconciliation', 'parked');
+comment on column runs.looked_at is 'When a sweep last looked at it; infinity while only a person may move it.';
+-- The indexes of this table stand on columns that a claim does not change, so that a claim updates in place (HOT).
+create unique index "a session has one active run" on runs (tenant, session_slot) where session_slot is not null;
+create index runs_to_sweep on runs (looked_at) where ended_at is null;
 
 create table checkpoints (
   tenant text not null,
@@ -159,15 +165,16 @@ create table model_calls (
   usage jsonb not null,
   epoch integer not null,
   created_at timestamptz not null default clock_timestamp(),
+  take integer not null default 0,
   superseded_at timestamptz,
-  primary key (tenant, run_id, segment, path, n, epoch),
-  foreign key (tenant, run_id) references runs (tenant, id)
+  primary key (tenant, run_id, segment, path, n, take),
+  constraint "the current answer is take 0" check ((superseded_at is null) = (take = 0))
 );
 comment on table model_calls is 'The journal: each model response, stored before the runner acts on it.';
 comment on column model_calls.path is 'Chain of parent call ids, joined by /; empty for the outer agent.';
 comment on column model_calls.n is 'Order within the path, from 0.';
 comment on column model_calls.superseded_at is 'When a replay asked something else here and nothing after it had been sent; kept for the record.';
-create unique index "a place in the journal has one answer" on model_calls (tenant, run_id, segment, path, n) where superseded_at is null;
+comment on column model_calls.take is '0 for the answer that counts; the superseding epoch for one that does not any more.';
 
 create table tool_results (
   tenant text not null,
@@ -178,8 +185,7 @@ create table tool_results (
   sealed bytea not null,
   epoch integer not null,
   created_at timestamptz not null default clock_timestamp(),
-  primary key (tenant, run_id, call_id),
-  foreign key (tenant, run_id) references runs (tenant, id)
+  primary key (tenant, run_id, call_id)
 );
 comment on table tool_results is 'Results of plain tools, so that a replayed segment sees what it saw. The tools themselves run at least once.';
 
@@ -220,7 +226,7 @@ create table actions (
   created_at timestamptz not null default clock_timestamp(),
   settled_at timestamptz,
   primary key (tenant, id),
-  constraint "a call id names one action of its run" unique (tenant, run_id, call_id),
+  constraint "a call id names its action" check (call_id = 'call_' || id),
   foreign key (tenant, run_id) references runs (tenant, id),
   constraint "an action out in the world has a deadline" check
     (state not in ('dispatched', 'outcome_unknown') or (attempt > 0 and deadline_at is not null)),
@@ -254,8 +260,7 @@ create table receipts (
   outcome text not null check (outcome in ('succeeded', 'failed', 'never_sent', 'unknown', 'absent', 'different', 'cannot_say', 'abandoned')),
   sealed bytea,
   received_at timestamptz not null default clock_timestamp(),
-  primary key (tenant, id),
-  foreign key (tenant, action_id) references actions (tenant, id)
+  primary key (tenant, id)
 );
 comment on table receipts is 'Evidence about an attempt, kept from whoever holds it, whatever the epoch. Never updated.';
 create index receipts_of_action on receipts (tenant, action_id);
@@ -325,7 +330,6 @@ create table outbox (
   dead_at timestamptz,
   dead_reason text,
   created_at timestamptz not null default clock_timestamp(),
-  foreign key (tenant, run_id) references runs (tenant, id),
   constraint "a row is sent or dead, not both" check (sent_at is null or dead_at is null)
 );
 comment on table outbox is 'Resume announcements, committed with the state that caused them. The id is the job''s id.';
@@ -342,8 +346,7 @@ create table events (
   at timestamptz not null,
   previous bytea not null,
   digest bytea not null,
-  primary key (tenant, run_id, n),
-  foreign key (tenant, run_id) references runs (tenant, id)
+  primary key (tenant, run_id, n)
 );
 comment on table events is 'What happened, gapless per run, written in the transition''s own transaction, hash-chained. Ids and codes only.';
 

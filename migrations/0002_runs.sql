@@ -3,6 +3,7 @@
 -- Each protocol step is one function, so that it is one round trip and one transaction: it names the tenant,
 -- locks the run row first (lock order: run, approvals by id, actions by id, outbox), and only then compares
 -- epochs, states and times, by clock_timestamp(). A fence is that locked row.
+-- Functions that callers name set their search_path; those that only other functions call inherit it.
 
 -- Names the tenant for the rest of the transaction.
 create function as_tenant(p_tenant text) returns void
@@ -11,7 +12,7 @@ as $$ select set_config('countersign.tenant', p_tenant, true) $$;
 
 -- Appends to a run's event chain. The caller holds the run's lock, which makes n gapless and the chain one line.
 create function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 declare
   head record;
@@ -26,7 +27,7 @@ $$;
 
 -- What an event's digest covers; an auditor recomputes it.
 create function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, p_kind text, p_data jsonb, p_at timestamptz)
-returns bytea language sql immutable set search_path = countersign, pg_temp
+returns bytea language sql immutable
 as $$
   select sha256(p_previous || convert_to(
     jsonb_build_array(p_tenant, p_run, p_n, p_kind, p_data, (extract(epoch from p_at) * 1000000)::bigint)::text, 'UTF8'))
@@ -34,7 +35,7 @@ $$;
 
 -- Can a live resume worker carry this run from its current checkpoint?
 create function can_be_carried(r runs) returns boolean
-language sql stable set search_path = countersign, pg_temp
+language sql stable
 as $$
   select exists (
     select 1 from workers w
@@ -47,7 +48,7 @@ $$;
 -- May an attempt whose outcome is open be sent again under the same key? Only an idempotent tool's, inside the
 -- provider's key lifetime, the approval's execution window and the attempt budget.
 create function may_repeat(a actions) returns boolean
-language sql stable set search_path = countersign, pg_temp
+language sql stable
 as $$
   select a.recovery = 'idempotent'
     and a.attempt < a.attempt_budget
@@ -62,7 +63,7 @@ $$;
 
 -- Closes what must not happen any more once a run has ended. Evidence about open attempts still lands later.
 create function close_run(p_tenant text, p_run uuid, p_reason text) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 begin
   update approvals set state = 'invalidated'
@@ -73,10 +74,10 @@ end
 $$;
 
 -- THE computed status. The caller holds the run's lock. p_release: the caller owned the running run and lets go.
--- Never leaves quarantined, dead_lettered or an ended status; never touches a run that a live worker holds.
+-- Never leaves quarantined or dead_lettered (but to be cancelled) or an ended status; never touches a run that a live worker holds.
 -- Returns the status after.
 create function settle_run_status(p_tenant text, p_run uuid, p_release boolean, p_delay_ms bigint default 0, p_reason text default null)
-returns text language plpgsql set search_path = countersign, pg_temp
+returns text language plpgsql
 as $$
 declare
   r runs;
@@ -84,7 +85,8 @@ declare
   why text := p_reason;
 begin
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
-  if r.status in ('completed', 'failed', 'cancelled', 'superseded', 'quarantined', 'dead_lettered')
+  if r.status in ('completed', 'failed', 'cancelled', 'superseded')
+     or (r.status in ('quarantined', 'dead_lettered') and r.cancel_requested_at is null)
      or (r.status = 'running' and not p_release) then
     return r.status;
   end if;
@@ -92,6 +94,8 @@ begin
   if r.cancel_requested_at is not null and not exists (
        select 1 from actions a where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')) then
     wanted := 'cancelled';
+  elsif r.status in ('quarantined', 'dead_lettered') then
+    return r.status;
   elsif exists (
        select 1 from actions a where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')
          and (r.cancel_requested_at is not null or not may_repeat(a))) then
@@ -121,6 +125,7 @@ begin
   end if;
   update runs set
     status = wanted, reason = why, holder = null, held_until = null,
+    session_slot = case when wanted = 'cancelled' then null else session_id end,
     wake = wake + (wanted = 'ready')::integer,
     ended_at = case when wanted = 'cancelled' then clock_timestamp() end,
     changed_at = clock_timestamp(), looked_at = clock_timestamp()
@@ -139,14 +144,13 @@ $$;
 -- index; the session's row is not locked here, for a pausing run locks itself first and its session second.
 -- Returns the active run that is in the way, or null.
 create function free_session(p_tenant text, p_session text, p_supersede boolean) returns uuid
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 declare
   active runs;
 begin
   insert into sessions (tenant, id) values (p_tenant, p_session) on conflict do nothing;
-  select * into active from runs r where r.tenant = p_tenant and r.session_id = p_session
-    and r.status not in ('completed', 'failed', 'cancelled', 'superseded', 'dead_lettered') for no key update;
+  select * into active from runs r where r.tenant = p_tenant and r.session_slot = p_session for no key update;
   if not found then
     return null;
   end if;
@@ -161,12 +165,12 @@ $$;
 
 -- Ends a run that a newer one replaces. The caller holds the lock and knows that nothing is in flight.
 create function supersede_run(p_tenant text, p_run uuid) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 begin
   update approvals set state = 'superseded' where tenant = p_tenant and run_id = p_run and state in ('pending', 'approved');
   perform close_run(p_tenant, p_run, 'superseded');
-  update runs set status = 'superseded', reason = null, holder = null, held_until = null,
+  update runs set status = 'superseded', session_slot = null, reason = null, holder = null, held_until = null,
     ended_at = clock_timestamp(), changed_at = clock_timestamp()
   where tenant = p_tenant and id = p_run;
   perform append_event(p_tenant, p_run, 'run_superseded', '{}');
@@ -187,7 +191,7 @@ declare
   chosen text := p_version;
   fresh boolean;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   if chosen is null then
     select w.version into chosen from workflows w where w.name = p_workflow order by w.announced_at desc limit 1;
   end if;
@@ -209,14 +213,14 @@ begin
       end if;
     end if;
     begin
-      insert into runs (tenant, id, workflow, version, status, state_schema, client_key, input_digest, requested_by, session_id)
-      values (p_tenant, p_run, p_workflow, chosen, 'parked', 'input/1', p_client_key, p_input_digest, p_requested_by, p_session)
+      insert into runs (tenant, id, workflow, version, status, state_schema, client_key, input_digest, requested_by,
+        session_id, session_slot)
+      values (p_tenant, p_run, p_workflow, chosen, 'parked', 'input/1', p_client_key, p_input_digest, p_requested_by, p_session, p_session)
       on conflict (tenant, client_key) do nothing;
       fresh := found;
     exception when unique_violation then
       outcome := 'session_busy';
-      select r.id into run_id from runs r where r.tenant = p_tenant and r.session_id = p_session
-        and r.status not in ('completed', 'failed', 'cancelled', 'superseded', 'dead_lettered');
+      select r.id into run_id from runs r where r.tenant = p_tenant and r.session_slot = p_session;
       return;
     end;
     if fresh then
@@ -252,7 +256,7 @@ declare
   r runs;
   expired boolean;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
   if not found then
     outcome := 'unknown';
@@ -318,7 +322,7 @@ as $$
 declare
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run;
   run := jsonb_build_object('workflow', r.workflow, 'version', r.version, 'segment', r.segment, 'epoch', r.epoch,
     'attempt', r.attempts_in_round, 'usage', r.usage);
@@ -337,7 +341,7 @@ begin
   select jsonb_agg(jsonb_build_object('path', m.path, 'n', m.n, 'request_digest', m.request_digest, 'sealed', encode(m.sealed, 'base64'))
       order by m.path, m.n)
     into calls
-  from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment and m.superseded_at is null;
+  from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment and m.take = 0;
   select jsonb_object_agg(t.call_id, encode(t.sealed, 'base64')) into tool_results
   from tool_results t where t.tenant = p_tenant and t.run_id = p_run and t.segment = r.segment;
   if r.session_id is not null then
@@ -349,7 +353,7 @@ $$;
 -- A session as its run's claim loads it. At the run's first claim also the calls that earlier runs left unanswered
 -- there (given up, failed, cancelled), with what the ledger knows of each: the history must not hold an orphan.
 create function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 declare
   loaded jsonb;
@@ -369,7 +373,7 @@ $$;
 -- Stores what a segment changed of its session: the first p_change.base items stay, the rest is as given. The caller
 -- holds the run's lock; the session's version is compared on its own locked row.
 create function store_session(p_tenant text, r runs, p_change jsonb) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 begin
   update sessions s set version = s.version + 1, operations = p_change -> 'operations'
@@ -387,7 +391,7 @@ $$;
 
 -- Parks a run that nobody alive can carry, or that its worker found it could not. The caller holds the lock.
 create function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 begin
   update runs set status = 'parked', reason = p_reason, holder = null, held_until = null,
@@ -399,12 +403,12 @@ $$;
 
 -- Gives a run's work up. Only a named operator takes it out again. The caller holds the lock.
 create function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 declare
   r runs;
 begin
-  update runs set status = 'dead_lettered', reason = p_code, holder = null, held_until = null, changed_at = clock_timestamp()
+  update runs set status = 'dead_lettered', session_slot = null, looked_at = 'infinity', reason = p_code, holder = null, held_until = null, changed_at = clock_timestamp()
   where tenant = p_tenant and id = p_run returning * into r;
   insert into dead_letters (tenant, run_id, round, class, code) values (p_tenant, p_run, r.round, p_class, p_code)
   on conflict (tenant, run_id, round) do nothing;
@@ -443,7 +447,7 @@ as $$
 declare
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
     return null;
@@ -465,7 +469,7 @@ as $$
 declare
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
     return null;
@@ -483,7 +487,7 @@ as $$
 declare
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
     return null;
@@ -494,11 +498,11 @@ end
 $$;
 
 create function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 begin
   update approvals set state = 'invalidated' where tenant = p_tenant and run_id = p_run and state in ('pending', 'approved');
-  update runs set status = 'quarantined', reason = p_reason, holder = null, held_until = null, changed_at = clock_timestamp()
+  update runs set status = 'quarantined', looked_at = 'infinity', reason = p_reason, holder = null, held_until = null, changed_at = clock_timestamp()
   where tenant = p_tenant and id = p_run;
   perform append_event(p_tenant, p_run, 'security_alert', jsonb_strip_nulls(jsonb_build_object('code', p_reason, 'action', p_action)));
   perform append_event(p_tenant, p_run, 'run_quarantined', jsonb_build_object('reason', p_reason));
@@ -507,7 +511,7 @@ $$;
 
 -- Stores model responses. Fenced by the caller's lock.
 create function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_epoch integer, p_calls jsonb) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 begin
   insert into model_calls (tenant, run_id, segment, path, n, request_digest, sealed, usage, epoch)
@@ -526,7 +530,7 @@ as $$
 declare
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
     return false;
@@ -543,7 +547,7 @@ begin
     perform store_session(p_tenant, r, p_session);
   end if;
   perform close_run(p_tenant, p_run, 'run_ended');
-  update runs set status = p_status, reason = p_reason, sealed_output = p_sealed_output, usage = p_usage,
+  update runs set status = p_status, session_slot = null, reason = p_reason, sealed_output = p_sealed_output, usage = p_usage,
     holder = null, held_until = null, attempts_in_round = 0, ended_at = clock_timestamp(), changed_at = clock_timestamp()
   where tenant = p_tenant and id = p_run;
   perform append_event(p_tenant, p_run, 'run_' || p_status,
@@ -560,7 +564,7 @@ as $$
 declare
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
   if not found then
     outcome := 'not_found';
@@ -574,9 +578,6 @@ begin
   if r.cancel_requested_at is null then
     update runs t set cancel_requested_at = clock_timestamp() where t.tenant = p_tenant and t.id = p_run;
     perform append_event(p_tenant, p_run, 'run_cancel_requested', jsonb_build_object('by', p_subject));
-  end if;
-  if r.status in ('quarantined', 'dead_lettered') then
-    update runs t set status = 'parked' where t.tenant = p_tenant and t.id = p_run;
   end if;
   status := settle_run_status(p_tenant, p_run, false);
   outcome := case when status = 'cancelled' then 'cancelled' else 'cancelling' end;

@@ -8,13 +8,13 @@ as $$
 declare
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
     return 'fenced';
   end if;
   if exists (select 1 from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment
-             and m.path = p_call ->> 'path' and m.n = (p_call ->> 'n')::integer and m.superseded_at is null) then
+             and m.path = p_call ->> 'path' and m.n = (p_call ->> 'n')::integer and m.take = 0) then
     return 'exists';
   end if;
   perform store_model_calls(p_tenant, p_run, r.segment, p_epoch, jsonb_build_array(p_call));
@@ -49,13 +49,13 @@ declare
   since timestamptz;
   places text[];
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
     return null;
   end if;
   select m.created_at into since from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment
-    and m.path = p_path and m.n = p_n and m.superseded_at is null;
+    and m.path = p_path and m.n = p_n and m.take = 0;
   if since is null or exists (select 1 from actions a where a.tenant = p_tenant and a.run_id = p_run and a.segment = r.segment
       and a.created_at >= since and a.attempt > 0) then
     return '{}';
@@ -63,8 +63,8 @@ begin
   perform close_action(p_tenant, p_run, a.id, 'superseded') from actions a
     where a.tenant = p_tenant and a.run_id = p_run and a.segment = r.segment and a.created_at >= since and a.state = 'prepared';
   with given_up as (
-    update model_calls m set superseded_at = clock_timestamp()
-    where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment and m.created_at >= since and m.superseded_at is null
+    update model_calls m set superseded_at = clock_timestamp(), take = p_epoch
+    where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment and m.created_at >= since and m.take = 0
     returning m.path || '#' || m.n as place)
   select coalesce(array_agg(place), '{}') into places from given_up;
   perform append_event(p_tenant, p_run, 'journal_superseded', jsonb_build_object('path', p_path, 'n', p_n, 'responses', cardinality(places)));
@@ -79,7 +79,7 @@ as $$
 declare
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
     return 'fenced';
@@ -93,7 +93,7 @@ $$;
 -- Fingerprint: what a decision binds to, from the rows as they stand. Kept at the request, shown with it,
 -- compared at the decision and again at intend.
 create function fingerprint_of(a actions, p approvals) returns text
-language sql immutable set search_path = countersign, pg_temp
+language sql immutable
 as $$
   select encode(sha256(convert_to(jsonb_build_array(a.tenant, p.run_id, a.id, a.tool, a.tool_version, a.effective_digest,
     p.policy, p.policy_version, p.quorum, (extract(epoch from p.decide_before) * 1000000)::bigint, p.execute_within_ms)::text, 'UTF8')), 'hex')
@@ -101,7 +101,7 @@ $$;
 
 -- Closes a prepared action that was never sent.
 create function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 begin
   update actions set state = 'not_executed', reason = p_reason, settled_at = clock_timestamp()
@@ -114,7 +114,7 @@ $$;
 
 -- Is an identical action in the open? Then this one is marked as waiting for it. The caller holds the locks.
 create function hold_for_identical(a actions) returns boolean
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 declare
   other uuid;
@@ -145,7 +145,7 @@ declare
   p approvals;
   at_time timestamptz;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
     outcome := 'fenced';
@@ -247,9 +247,10 @@ declare
   a actions;
   current boolean;
   open boolean;
+  suspends boolean;
   next_state text;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
   perform 1 from approvals t where t.tenant = p_tenant and t.action_id = p_action order by t.id for no key update;
   select * into a from actions t where t.tenant = p_tenant and t.id = p_action and t.run_id = p_run for no key update;
@@ -329,8 +330,10 @@ begin
     update runs t set attempts_in_round = 0 where t.tenant = p_tenant and t.id = p_run;
   end if;
   -- A worker that cannot prove its outcome suspends in this transaction; everybody else lets the status be computed.
-  run_status := settle_run_status(p_tenant, p_run,
-    next_state in ('outcome_unknown', 'prepared') and coalesce(r.epoch = p_epoch, false), coalesce(p_backoff_ms, 0));
+  suspends := next_state in ('outcome_unknown', 'prepared') and coalesce(r.epoch = p_epoch, false);
+  if r.status <> 'running' or suspends then
+    run_status := settle_run_status(p_tenant, p_run, suspends, coalesce(p_backoff_ms, 0));
+  end if;
   outcome := 'settled';
 end
 $$;

@@ -2,7 +2,7 @@
 
 -- One pending approval per action that a person must decide, on a checkpoint that is stored in this transaction.
 create function request_approvals(p_tenant text, p_run uuid, p_number integer, p_approvals jsonb) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 declare
   made approvals;
@@ -39,7 +39,7 @@ as $$
 declare
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' or r.segment <> p_number - 1 then
     return null;
@@ -71,7 +71,7 @@ declare
   earlier votes;
   yes integer;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select t.run_id into run_id from approvals t where t.tenant = p_tenant and t.id = p_approval;
   if run_id is null then
     outcome := 'not_found';
@@ -124,7 +124,7 @@ $$;
 
 -- Makes a lapsed approval a row. The caller holds the locks.
 create function expire_approval(p_tenant text, p approvals) returns void
-language plpgsql set search_path = countersign, pg_temp
+language plpgsql
 as $$
 begin
   update approvals t set state = 'expired' where t.tenant = p_tenant and t.id = p.id and t.state in ('pending', 'approved');
@@ -143,7 +143,7 @@ as $$
 declare
   p approvals;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select t.run_id into run_id from approvals t where t.tenant = p_tenant and t.id = p_approval;
   if run_id is null then
     outcome := 'not_found';
@@ -176,7 +176,7 @@ declare
   expired integer := 0;
   after text;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   for p in
     select * from approvals t where t.tenant = p_tenant and t.run_id = p_run and (

@@ -106,7 +106,7 @@ returns table (workflow text, version text, tool text, recovery text, state text
 language plpgsql set search_path = countersign, pg_temp
 as $$
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   perform 1 from runs r where r.tenant = p_tenant and r.id = p_run for no key update;
   update actions a set state = 'outcome_unknown', reason = 'DEADLINE_PASSED',
     -- Nobody is asked about an idempotent one: it may be sent again at once.

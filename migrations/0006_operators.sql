@@ -10,7 +10,7 @@ create index outbox_dead on outbox (dead_at) where dead_at is not null;
 
 -- Replay: puts a given-up run back with a fresh attempt budget. The ledger decides what that means for each action, so
 -- repeating it, or two operators at once, is harmless.
--- outcome: replayed | already_replayed | already_done (the run has ended) | not_found.
+-- outcome: replayed | already_replayed | already_done (the run has ended) | session_busy | not_found.
 create function replay_dead_letter(p_tenant text, p_dead_letter uuid, p_subject text, p_reason text,
   out outcome text, out run_id uuid, out run_status text)
 language plpgsql security definer set search_path = countersign, pg_temp
@@ -19,7 +19,7 @@ declare
   d dead_letters;
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select t.run_id into run_id from dead_letters t where t.tenant = p_tenant and t.id = p_dead_letter;
   if run_id is null then
     outcome := 'not_found';
@@ -32,6 +32,9 @@ begin
     outcome := 'already_done';
   elsif d.closed_as is not null or r.status <> 'dead_lettered' or d.round <> r.round then
     outcome := 'already_replayed';
+  elsif r.session_id is not null and exists (select 1 from runs t where t.tenant = p_tenant and t.session_slot = r.session_id) then
+    outcome := 'session_busy';
+    return;
   else
     outcome := 'replayed';
   end if;
@@ -43,7 +46,7 @@ begin
   perform append_event(p_tenant, run_id, 'replay_' || outcome,
     jsonb_build_object('dead_letter', p_dead_letter, 'by', p_subject, 'round', d.round));
   if outcome = 'replayed' then
-    update runs t set status = 'parked', reason = null, round = t.round + 1, attempts_in_round = 0
+    update runs t set status = 'parked', session_slot = t.session_id, reason = null, round = t.round + 1, attempts_in_round = 0
     where t.tenant = p_tenant and t.id = run_id;
     run_status := settle_run_status(p_tenant, run_id, false);
   end if;
@@ -57,7 +60,7 @@ as $$
 declare
   o outbox;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select t.run_id into run_id from outbox t where t.tenant = p_tenant and t.id = p_id;
   if run_id is null then
     outcome := 'not_found';
@@ -82,7 +85,7 @@ as $$
 declare
   r runs;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
   if not found then
     outcome := 'not_found';
@@ -109,7 +112,7 @@ declare
   a actions;
   settled record;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select t.run_id into run_id from actions t where t.tenant = p_tenant and t.id = p_action;
   if run_id is null then
     outcome := 'not_found';

@@ -25,7 +25,7 @@ declare
   r runs;
   c checkpoints;
 begin
-  perform as_tenant(p_tenant);
+  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
   if not found then
     outcome := 'not_found';
@@ -57,15 +57,15 @@ begin
     where t.tenant = p_tenant and t.run_id = p_run and t.state in ('pending', 'approved');
   perform close_action(p_tenant, p_run, a.id, 'superseded') from actions a
     where a.tenant = p_tenant and a.run_id = p_run and a.segment >= p_number and a.state = 'prepared';
-  update runs t set status = 'superseded', reason = null, holder = null, held_until = null,
+  update runs t set status = 'superseded', session_slot = null, reason = null, holder = null, held_until = null,
     ended_at = coalesce(t.ended_at, clock_timestamp()), changed_at = clock_timestamp()
   where t.tenant = p_tenant and t.id = p_run;
   perform append_event(p_tenant, p_run, 'run_superseded', jsonb_build_object('by', p_subject, 'new_run', p_new, 'checkpoint', p_number));
 
   insert into runs (tenant, id, workflow, version, status, segment, state_schema, manifest, input_digest, requested_by, usage,
-    session_id, session_version)
+    session_id, session_slot, session_version)
   values (p_tenant, p_new, r.workflow, p_version, 'parked', p_number, c.state_schema,
-    case when p_number = r.segment then r.manifest else '{}' end, r.input_digest, p_subject, r.usage, r.session_id, r.session_version);
+    case when p_number = r.segment then r.manifest else '{}' end, r.input_digest, p_subject, r.usage, r.session_id, r.session_id, r.session_version);
   insert into checkpoints (tenant, run_id, number, sealed, state_schema, epoch)
   values (p_tenant, p_new, p_number, p_sealed, c.state_schema, 0);
   perform append_event(p_tenant, p_new, 'run_restarted', jsonb_build_object('from', p_run, 'checkpoint', p_number,

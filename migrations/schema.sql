@@ -38,7 +38,7 @@ table actions
   reconcile_tries integer not null default 0
   created_at timestamp with time zone not null default clock_timestamp()
   settled_at timestamp with time zone
-  constraint "a call id names one action of its run" UNIQUE (tenant, run_id, call_id)
+  constraint "a call id names its action" CHECK ((call_id = ('call_'::text || id)))
   constraint "a recovery kind is one of four" CHECK ((recovery = ANY (ARRAY['transactional'::text, 'idempotent'::text, 'lookup'::text, 'manual'::text])))
   constraint "a settled action has what the model is told" CHECK (((state <> ALL (ARRAY['succeeded'::text, 'failed'::text, 'abandoned'::text])) OR (sealed_result IS NOT NULL)))
   constraint actions_pkey PRIMARY KEY (tenant, id)
@@ -138,7 +138,6 @@ table events
   previous bytea not null
   digest bytea not null
   constraint events_pkey PRIMARY KEY (tenant, run_id, n)
-  constraint events_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -161,10 +160,10 @@ table model_calls
   usage jsonb not null
   epoch integer not null
   created_at timestamp with time zone not null default clock_timestamp()
+  take integer not null default 0  -- 0 for the answer that counts; the superseding epoch for one that does not any more.
   superseded_at timestamp with time zone  -- When a replay asked something else here and nothing after it had been sent; kept for the record.
-  constraint model_calls_pkey PRIMARY KEY (tenant, run_id, segment, path, n, epoch)
-  constraint model_calls_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
-  CREATE UNIQUE INDEX "a place in the journal has one answer" ON model_calls USING btree (tenant, run_id, segment, path, n) WHERE (superseded_at IS NULL)
+  constraint model_calls_pkey PRIMARY KEY (tenant, run_id, segment, path, n, take)
+  constraint "the current answer is take 0" CHECK (((superseded_at IS NULL) = (take = 0)))
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -186,7 +185,6 @@ table outbox
   replayed_by text
   constraint "a row is sent or dead, not both" CHECK (((sent_at IS NULL) OR (dead_at IS NULL)))
   constraint outbox_pkey PRIMARY KEY (id)
-  constraint outbox_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
   CREATE INDEX outbox_dead ON outbox USING btree (dead_at) WHERE (dead_at IS NOT NULL)
   CREATE INDEX outbox_of_run ON outbox USING btree (tenant, run_id, "position")
   CREATE INDEX outbox_to_send ON outbox USING btree ("position") WHERE ((sent_at IS NULL) AND (dead_at IS NULL))
@@ -208,7 +206,6 @@ table receipts
   constraint receipts_outcome_check CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'failed'::text, 'never_sent'::text, 'unknown'::text, 'absent'::text, 'different'::text, 'cannot_say'::text, 'abandoned'::text])))
   constraint receipts_pkey PRIMARY KEY (tenant, id)
   constraint receipts_source_check CHECK ((source = ANY (ARRAY['worker'::text, 'transaction'::text, 'lookup'::text, 'person'::text])))
-  constraint receipts_tenant_action_id_fkey FOREIGN KEY (tenant, action_id) REFERENCES actions(tenant, id)
   CREATE INDEX receipts_of_action ON receipts USING btree (tenant, action_id)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -234,25 +231,31 @@ table runs
   input_digest text not null
   requested_by text not null
   session_id text
+  session_slot text  -- The session it is active on; free again when it ends or is given up.
   session_version integer
   cancel_requested_at timestamp with time zone
   sealed_output bytea
   usage jsonb not null default '{}'::jsonb
   created_at timestamp with time zone not null default clock_timestamp()
   changed_at timestamp with time zone not null default clock_timestamp()
-  looked_at timestamp with time zone not null default clock_timestamp()  -- When a sweep last looked at it.
+  looked_at timestamp with time zone not null default clock_timestamp()  -- When a sweep last looked at it; infinity while only a person may move it.
   ended_at timestamp with time zone
   constraint "a client key starts one run" UNIQUE (tenant, client_key)
   constraint "a completed run has its output" CHECK (((status <> 'completed'::text) OR (sealed_output IS NOT NULL)))
   constraint "a run is in a known status" CHECK ((status = ANY (ARRAY['ready'::text, 'running'::text, 'awaiting_approval'::text, 'awaiting_reconciliation'::text, 'parked'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'quarantined'::text, 'dead_lettered'::text])))
   constraint "a running run is held" CHECK (((status <> 'running'::text) OR ((held_until IS NOT NULL) AND (holder IS NOT NULL))))
+  constraint "an active run on a session holds its slot" CHECK ((NOT (session_slot IS DISTINCT FROM
+CASE
+    WHEN (status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'dead_lettered'::text])) THEN NULL::text
+    ELSE session_id
+END)))
   constraint "an ended run says when" CHECK (((status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text])) = (ended_at IS NOT NULL)))
   constraint "only a running run is held" CHECK (((status = 'running'::text) OR (held_until IS NULL)))
   constraint runs_pkey PRIMARY KEY (tenant, id)
   constraint runs_tenant_fkey FOREIGN KEY (tenant) REFERENCES tenants(id)
   constraint runs_tenant_session_id_fkey FOREIGN KEY (tenant, session_id) REFERENCES sessions(tenant, id)
-  CREATE UNIQUE INDEX "a session has one active run" ON runs USING btree (tenant, session_id) WHERE ((session_id IS NOT NULL) AND (status <> ALL (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'dead_lettered'::text])))
-  CREATE INDEX runs_to_sweep ON runs USING btree (looked_at) WHERE (status = ANY (ARRAY['ready'::text, 'running'::text, 'awaiting_approval'::text, 'awaiting_reconciliation'::text, 'parked'::text]))
+  CREATE UNIQUE INDEX "a session has one active run" ON runs USING btree (tenant, session_slot) WHERE (session_slot IS NOT NULL)
+  CREATE INDEX runs_to_sweep ON runs USING btree (looked_at) WHERE (ended_at IS NULL)
   row level security, forced
   policy "loops renew holds" for w to countersign_loops using (true)
   policy "loops see ids" for r to countersign_loops using (true)
@@ -304,7 +307,6 @@ table tool_results
   epoch integer not null
   created_at timestamp with time zone not null default clock_timestamp()
   constraint tool_results_pkey PRIMARY KEY (tenant, run_id, call_id)
-  constraint tool_results_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -356,21 +358,21 @@ function as_tenant(p_tenant text) returns void language sql owner migrator
 function can_be_carried(r runs) returns boolean language sql owner migrator
   body sha256 e7bf7c8268ae2236c81771422bc6a1db21f2c8cfbf6910e94d5866e7d61e56b4
 function cancel_run(p_tenant text, p_run uuid, p_subject text, OUT outcome text, OUT status text, OUT in_flight uuid[]) returns record language plpgsql owner migrator
-  body sha256 2f72c59f19b319f20f0ff0f51bd666db35010116db72fb6e065924a1e5ccd3f2
+  body sha256 7ba75b3184c8fd1e731e2ff53a4007bda859d9969cb4486a11b2161d8a5e91b2
 function claim_actions_to_reconcile(p_limit integer, p_lease_ms bigint, p_workflows text[]) returns TABLE(tenant text, run_id uuid, action_id uuid) language sql security definer owner countersign_loops
   body sha256 1f927e2538722859402b8837ae2e7962599e6068fde903657de3281d798ec5d6
 function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
   body sha256 86eb8271039832fb3448d8ddfd29bfacc19a7b2f1b081235a2982008291e3837
 function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
-  body sha256 65e144d34618bd9946c7f5d9dfdd18fee29a374c6535cba65f5766a60468c8fa
+  body sha256 c39ecfd49b121b2644b5d97c6dc4575aa79ff3d2c16bf6b464ef4dadccc1158e
 function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 e287c6d15264dabc94a0ebeb888e5219cc4e91edd0e2481732e9ad7349fa358f
 function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void language plpgsql owner migrator
-  body sha256 21285b53ed78afb48eb5ea927d6d5f7b9c5e52946ff7edab07b9a18f2b8b21b6
+  body sha256 8a366742ce40aae0c5d1dd66eb1b94ef027b496558e3b147ebd77a5371b82d4c
 function decide_approval(p_tenant text, p_approval uuid, p_verdict text, p_subject text, p_fingerprint text, p_vote uuid, p_sealed_words bytea, OUT outcome text, OUT state text, OUT decision_id uuid, OUT decided_by text, OUT decided_at timestamp with time zone, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 396b0efb92d8b27d28320fe62551bd7b99c17f67352d75ab59bfb8e30739da44
+  body sha256 0a9cf2060a7c756115c2240c3bf8cd6276467b1ed702a1577da6286001412a3c
 function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, p_kind text, p_data jsonb, p_at timestamp with time zone) returns bytea language sql owner migrator
   body sha256 77ebbdbc8b6a89742a9bb3a0f1c85021572362fc4fcb8cdfaebb9fad8779ee03
 function expire_approval(p_tenant text, p approvals) returns void language plpgsql owner migrator
@@ -378,19 +380,19 @@ function expire_approval(p_tenant text, p approvals) returns void language plpgs
 function fingerprint_of(a actions, p approvals) returns text language sql owner migrator
   body sha256 28143137541f5157ea321b051730f7e3dbc867d4829fc7c0445f758e4cfa0cec
 function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator
-  body sha256 f33c1171c99c3ebbbea6f16e937e9a58fb0009f13bbf604dd9dbd2891f67abf7
+  body sha256 051f5e12449547e3017e4a06b74fa940c0eb25bac8e8ecb5ab22b7f416b8178f
 function free_session(p_tenant text, p_session text, p_supersede boolean) returns uuid language plpgsql owner migrator
-  body sha256 4ca27ae29d21273b313a844490ad05cecd249476e1e0e7bac0411071b98e5ca5
+  body sha256 d9ef01231f7a99e85aad9d854cea6b79ee757f7bee1f64fae0f1b47a4b652726
 function hold_for_identical(a actions) returns boolean language plpgsql owner migrator
   body sha256 62b9cbef204274c0fa07e92a8a3db015d18ea67acb99a4fedfb34b03e335d8d3
 function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text, p_proposed_digest text, p_effective_digest text, OUT outcome text, OUT state text, OUT reason text, OUT attempt integer, OUT sealed_result bytea) returns record language plpgsql owner migrator
-  body sha256 a86fe8cd2a648189eb4f8dcb0523ae9cd605d7d12009db5955bfa97be6b144d3
+  body sha256 faeb0aefef15b39aeb1713a26fa60e39927542a351c609d0707c27bd3cbb66de
 function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
-  body sha256 ed88ce0e0139f1e13d7615b2e20a96db309f6686df85b641270df1e5aa6a0742
+  body sha256 70a34f69c0db9a9c8ed562255535693adc57be368e90323a2b63a9740ee2f656
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
-  body sha256 dcd4631ae09ded8e6f22cb1ab1147640080e972d126016e38f95a893d9d77ef6
+  body sha256 c742e0f6578cdb3188dd31a64b1e8664f23a7e96a9831216ab19acd3b0fe75c2
 function load_run(p_tenant text, p_run uuid, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
-  body sha256 6ee8b99d9a442e39baf28461b84bd32bc5df4ef01c486f7cb7c615cd065f349d
+  body sha256 3c1c5959a6cc05fcc6737eb5bdd914713ee8b250c6eeeb9b35bb85d726b32a2b
 function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb language plpgsql owner migrator
   body sha256 9424443ba50afe82045f6d0282acbbb4082fc383b8bdfa85bea7a9d3efbeef33
 function mark_outbox_failed(p_id uuid, p_token uuid, p_counts boolean, p_budget integer, p_retry_ms integer, p_reason text) returns void language sql security definer owner countersign_loops
@@ -400,29 +402,29 @@ function mark_outbox_sent(p_ids uuid[], p_token uuid) returns integer language s
 function may_repeat(a actions) returns boolean language sql owner migrator
   body sha256 514b3d4a80403b82280cd65d2318e3e75962a505ba991752a72160b4f785831b
 function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
-  body sha256 b7622c02c7de5c3101bf5907d3b2f4ed982c9f8f2c18250f3ce2bb1b33b79ca1
+  body sha256 144e329c784c3229ebccc427136e58067cdd96c672fa331ca954ee3a9ac7dc64
 function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb) returns text language plpgsql owner migrator
-  body sha256 ae63f205b35feb1aee6e65cb887865ef503e860f5c730b14dca891edf28d353c
+  body sha256 5b9a28caba4932523a2257922e7b92c4a23b4a949f66c0505af567fba7af75d1
 function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
-  body sha256 d1083907fe35edb437d5bb3e035e790e8911db95c235fe69261465a6af564c0d
+  body sha256 6faac764b5e9a28758b3f696b90f78e3e0d407c144fd316c18df4f0b5feb0158
 function release_quarantine(p_tenant text, p_run uuid, p_subject text, p_reason text, OUT outcome text, OUT run_status text) returns record language plpgsql security definer owner migrator
-  body sha256 fbfcf9829415dfeea5303780a62e2167998c1fc14b967a89f3150417a1039bb9
+  body sha256 943328678b13e70398a316f8b7b3b2b46a65c9d077e088086e03af69e632af40
 function release_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text, p_delay_ms bigint, p_class text, p_max_attempts integer, p_refund boolean) returns text language plpgsql owner migrator
-  body sha256 387175ebe3716ae6ff03f71480241c8779cbece8be62b43386887d5b48937861
+  body sha256 b7454a6bb0284361ecf3db51721e7067dea77e1b00d69f2b7cf2cc71798f0de4
 function renew_holds(p_worker uuid, p_ttl_ms integer, p_alive_ms integer, p_tenants text[], p_runs uuid[], p_epochs integer[]) returns TABLE(tenant text, run_id uuid) language plpgsql security definer owner countersign_loops
   body sha256 cfa50b233f52ac1b368ca513a14fcacd8530c33dd2b82ff6355235ff76a8a01b
 function replay_dead_letter(p_tenant text, p_dead_letter uuid, p_subject text, p_reason text, OUT outcome text, OUT run_id uuid, OUT run_status text) returns record language plpgsql security definer owner migrator
-  body sha256 274614adf34ff1ebe8393d5519c42cd4263043378e2f607b240397fb9cb2657c
+  body sha256 5db62b35f41ed199cd64ed334094da0693633048fd6b4fe6f4c78cad1b926424
 function replay_outbox_row(p_tenant text, p_id uuid, p_subject text, OUT outcome text, OUT run_id uuid) returns record language plpgsql security definer owner migrator
-  body sha256 ece8cf567958adc46192b3d4ecd5027ca51719fdaf8b191d53aed2f7eae9ecda
+  body sha256 eed1c9d1dc150e1e63fd952094a2dcafc1a1e8decc6280323c74829c1b69d4df
 function request_approvals(p_tenant text, p_run uuid, p_number integer, p_approvals jsonb) returns void language plpgsql owner migrator
   body sha256 71a0a3dea9492d1c78e394582282045600f940133c66c104366d76e8a954a807
 function resolve_action(p_tenant text, p_action uuid, p_verdict text, p_subject text, p_receipt uuid, p_sealed_evidence bytea, p_sealed_result bytea, OUT outcome text, OUT run_id uuid, OUT run_status text, OUT state text) returns record language plpgsql security definer owner migrator
-  body sha256 243f0cd4903db426e4b863f7d829905c0afb77f60350ada70e3168cbecc3c8e8
+  body sha256 970e1219c136791e49176145c5390109fbb903662328f29e8d80676656c8be46
 function restart_run(p_tenant text, p_run uuid, p_number integer, p_new uuid, p_version text, p_sealed bytea, p_approvals jsonb, p_subject text, p_reason text, OUT outcome text, OUT blocking uuid[], OUT run_status text) returns record language plpgsql security definer owner migrator
-  body sha256 0f68edf96ba4198dae3ce885b5ffa96f0e254a5319d6fba3a10f2fcb7f4dbe1d
+  body sha256 0b24795d9144d6b14e762201c9417c84318e75f965c951f89748e38cc3d19b32
 function revoke_approval(p_tenant text, p_approval uuid, p_subject text, OUT outcome text, OUT state text, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 3cbd82de740dd4bb28c653c2d283faa4f255ffe7002509cb879b23f49964ecc1
+  body sha256 e6d57efff3a72beea48abcac2ff6b474bbcf6d5c26c1a2a24d30cf5390886992
 function runs_to_repeat(p_limit integer) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 3a7efc918b0483291352ded92d98fc3e3fe120d34bc347c98e8c0b992b257197
 function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
@@ -430,15 +432,15 @@ function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tena
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 779b92d6f8cf6c9681ad832ce788f980f5f94c6c2411bf5e95b30c6b3ebb6ba6
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 b10682aa88f5f7aabd771a4a2f9869d9abf71390073463a0efd5d0b95a9591e5
+  body sha256 4112de2afec6eedde53abe98a3878c50eb32e301953f9957b54a2e8aed0e55d2
 function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 643841e32f0820c7453fb61b3a6fa92ddb6347b8279d5eae8ae7c5fb39c55740
 function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
-  body sha256 22fb9f9273430e835577b0e79ec83008d2edfa0e42736f377f8dd2649cc97c49
+  body sha256 c56fcde52d62304d0a9b3cdc94e8529414bd0451c9ec643045d2511feb2990da
 function settle_run_status(p_tenant text, p_run uuid, p_release boolean, p_delay_ms bigint, p_reason text) returns text language plpgsql owner migrator
-  body sha256 8ee502425a858033ef44cd28bac64a7c490d1af82c2364c851fa013072335aba
+  body sha256 d2141ff605fe0f3ca551050af283986d503ee7285a881970cf29d3c26ba7c1b0
 function start_run(p_tenant text, p_run uuid, p_workflow text, p_version text, p_client_key text, p_input_digest text, p_sealed_input bytea, p_requested_by text, p_session text, p_supersede boolean, OUT outcome text, OUT run_id uuid, OUT known text[]) returns record language plpgsql security definer owner migrator
-  body sha256 0c6b8dceb2c4f2c40569e4becbb326a4140fcd4da34583258e071e6ad9c876c8
+  body sha256 928fa0fd9073485eabcd5dc139880860e27c832bda66eeabeb894c34c3783f22
 function stop_worker(p_id uuid) returns void language sql security definer owner countersign_loops
   body sha256 9a7cab9cd08296caf318968dd3e500bb1c11d331b0b088dadf1699a2a41defbe
 function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_epoch integer, p_calls jsonb) returns void language plpgsql owner migrator
@@ -446,13 +448,13 @@ function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_epoch
 function store_session(p_tenant text, r runs, p_change jsonb) returns void language plpgsql owner migrator
   body sha256 6839c34092b3f69ca18823a38796f1311399d4bebca0ac178ed9eadfe09368f9
 function store_tool_result(p_tenant text, p_run uuid, p_epoch integer, p_call_id text, p_tool text, p_sealed bytea) returns text language plpgsql owner migrator
-  body sha256 3c45c5f532ef7ab23d9f18a1d43960fa30d62955a90be54946420cb131433460
+  body sha256 94a9f43236a7c2a0c68c492077265ad8d35c70057e031b23f3d04c3588cdd304
 function supersede_journal(p_tenant text, p_run uuid, p_epoch integer, p_path text, p_n integer) returns text[] language plpgsql owner migrator
-  body sha256 4e7880a4d44f2abc0bfe17c24306878bedda461bae86063bbb88640ac7942cf4
+  body sha256 fb89034d189c28aa8741072ac91877b76783dbb624adcaf2aeaf7ad14cd2047b
 function supersede_run(p_tenant text, p_run uuid) returns void language plpgsql owner migrator
-  body sha256 cbe6fb0d99c787df1af730737bf82e6e0e73217b1a25c1ce82760de1efcea83e
+  body sha256 8ab7a111f3e6bd2fb32074f4e581fe6e511b50faccb8e1efc477ffb80f594972
 function sweep_run(p_tenant text, p_run uuid, p_patience_ms bigint) returns text language plpgsql owner migrator
-  body sha256 6c69a2b55e657cfc06ada006fa6068f9e54c29208440d2e9eb6a99ff44f66764
+  body sha256 e2446f99559845027f4515df10d5d4be20b9b0696ed4d35d56d73c92ff8c21de
 function unended_runs(p_limit integer, p_after uuid) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 6644292d54905a58d9f18fa97c343693c34de04715f992e6dddca9136077ef91
 

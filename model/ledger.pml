@@ -73,8 +73,9 @@ mtype = { READY, RUNNING, AWAITING_APPROVAL, AWAITING_RECONCILIATION, PARKED, DE
 mtype = { NONE, PENDING, APPROVED, CONSUMED, REJECTED, REVOKED, EXPIRED, INVALIDATED };
 mtype = { PREPARED, DISPATCHED, OUTCOME_UNKNOWN, SUCCEEDED, FAILED, NOT_EXECUTED, ABANDONED };
 mtype = { succeeded, failed, never_sent, unknown, absent, abandoned };               /* what settle_action is told */
+mtype = { by_worker, by_lookup, by_person };
 mtype = { claimed, stale, dispatched, receipt, refused, held, fenced, settled, kept, contradiction, conflict, done };
-mtype = { ON_WIRE, UNHEARD, RECEIPT, REFUSED, BROKEN, LATE_ON_WIRE, LATE_RECEIPT };  /* one provider call */
+mtype = { ON_WIRE, UNHEARD, RECEIPT, REFUSED, BROKEN, LATE_ON_WIRE, LATE_RECEIPT, LATE_REFUSED };  /* one provider call */
 
 /* ---- Postgres ---- */
 #ifdef FROM_START
@@ -230,12 +231,19 @@ inline dead_letter_run() { status = DEAD_LETTERED; hold = false }
 #define would_be_held   (jobs?[eval(wake)] && status == RUNNING && (hold || lease_busy))
 #endif
 
+#ifdef BUILT_CANCELLED_IS_GIVEN_UP
+#define cancel_first    false
+#else
+#define cancel_first    cancel_requested
+#endif
+
 inline claim_run() {
     if
     :: my_wake < wake || (status != READY && status != RUNNING) -> outcome = stale
     :: else ->
            if
-           :: tries >= MAX_CLAIMS -> dead_letter_run(); outcome = stale
+           :: cancel_first && status == RUNNING -> settle_run_status(true); outcome = stale
+           :: !(cancel_first && status == RUNNING) && tries >= MAX_CLAIMS -> dead_letter_run(); outcome = stale
            :: else ->
                   assert(status == READY || !hold);            /* P3: nobody takes a run that is held */
                   status = RUNNING; epoch++; tries++; hold = true;
@@ -246,7 +254,7 @@ inline claim_run() {
 
 inline release_run(refund) {
     if
-    :: is_fenced -> outcome = fenced
+    :: is_fenced -> skip
     :: else ->
            P3;
            if
@@ -254,7 +262,7 @@ inline release_run(refund) {
            :: else
            fi;
            if
-           :: !(refund) && tries >= MAX_CLAIMS -> dead_letter_run()
+           :: !(refund) && tries >= MAX_CLAIMS && !cancel_first -> dead_letter_run()
            :: else -> settle_run_status(true)
            fi
     fi
@@ -262,7 +270,7 @@ inline release_run(refund) {
 
 inline finish_run() {
     if
-    :: is_fenced -> outcome = fenced
+    :: is_fenced -> skip
     :: else ->
            P3;
            if
@@ -286,7 +294,9 @@ inline renew_holds(worker) { hold = true; lease = worker }
 
 /* ---------------------------------------------------------------- 0003_actions.sql */
 
-inline journal_response() { if :: is_fenced -> outcome = fenced :: else -> P3; minted = true; tries = 0 fi }
+inline journal_response() {
+    if :: is_fenced -> outcome = fenced :: else -> P3; minted = true; tries = (tries > 1 -> 0 : tries); outcome = done fi
+}
 
 inline close_action() {
     if
@@ -357,8 +367,8 @@ inline intend_action() {
 
 /*
  * What is known about one attempt: compare-and-set on (attempt, open state), never fenced.
- * own: the caller is a worker that names its epoch, and it is the current one; it then lets go in this transaction.
- * by_person, in_grace: who says absent, and whether the look-up began after absent_after.
+ * source: by_worker, by_lookup or by_person. own: the caller is a worker that names its epoch, and it is the current
+ * one; it then lets go in this transaction. in_grace: the look-up began after absent_after.
  */
 #if defined(MUT_NO_CAS)
 #define current(a)      true
@@ -391,15 +401,26 @@ inline intend_action() {
 #define person_may      (past_grace == attempt)
 #endif
 
-inline settle_action(named, told, own, by_person, in_grace) {
+#ifdef BUILT_STALE_FOUND
+#define is_news         (!is_idempotent)
+#else
+#define is_news         (!is_idempotent && source != by_lookup)  /* a look-up asks by the key: it cannot tell the attempts apart */
+#endif
+#ifdef MUT_SUSPEND_IN_TWO_STEPS
+#define lets_go         (next == PREPARED)
+#else
+#define lets_go         (next == OUTCOME_UNKNOWN || next == PREPARED)
+#endif
+
+inline settle_action(named, told, source, own, in_grace) {
     if :: told == never_sent && is_idempotent -> proven++ :: else fi;
     if
     :: told == succeeded && (current(named) || is_idempotent) && (cas_open || action == PREPARED) -> next = SUCCEEDED
     :: told == failed && current(named) && cas_open -> next = FAILED
     :: told == abandoned && current(named) && action == OUTCOME_UNKNOWN -> next = ABANDONED
     :: told == never_sent && current(named) && cas_open -> next = (all_never_sent -> PREPARED : OUTCOME_UNKNOWN)
-    :: told == absent && current(named) && by_person && action == OUTCOME_UNKNOWN && person_may -> next = PREPARED
-    :: told == absent && current(named) && !by_person && cas_open && in_grace && reissue_automatic -> next = PREPARED
+    :: told == absent && current(named) && source == by_person && action == OUTCOME_UNKNOWN && person_may -> next = PREPARED
+    :: told == absent && current(named) && source == by_lookup && cas_open && in_grace && reissue_automatic -> next = PREPARED
     :: told == unknown && current(named) && action == DISPATCHED -> next = OUTCOME_UNKNOWN
     :: else -> next = 0
     fi;
@@ -408,14 +429,14 @@ inline settle_action(named, told, own, by_person, in_grace) {
            outcome = kept;
            if
            :: told == succeeded && (action == FAILED || action == NOT_EXECUTED || action == ABANDONED ||
-                  (named != attempt && !is_idempotent)) ->
+                  (named != attempt && is_news)) ->
                   outcome = contradiction;
                   /* P4: while the assumptions hold, the ledger is never contradicted but by a person's "never to be known" */
                   P4(action == ABANDONED)
            :: told == absent && in_the_open && answers_now(named) ->
                   /* P4: an attempt is called unknown by its own worker, or after its deadline */
                   P4(action == OUTCOME_UNKNOWN || past_deadline == attempt);
-                  action = OUTCOME_UNKNOWN; settle_run_status(false)
+                  action = OUTCOME_UNKNOWN
            :: else
            fi
     :: else ->
@@ -423,7 +444,7 @@ inline settle_action(named, told, own, by_person, in_grace) {
            P4(next != SUCCEEDED || effects == 1);
            P4(next != FAILED || effects == 0);
            P4(next != PREPARED || effects == 0);               /* P4: "proven not executed" is true */
-           action = next; due = false;
+           action = next; due = false; person_called = false;
            if
 #if !defined(MUT_NO_HAND_BACK) && !defined(MUT_CONSUMED_IS_ENOUGH)
            :: next == PREPARED && approval == CONSUMED -> approval = APPROVED
@@ -432,13 +453,10 @@ inline settle_action(named, told, own, by_person, in_grace) {
            :: else
            fi;
            if :: (next == SUCCEEDED || next == FAILED) && status == RUNNING -> tries = (tries > 1 -> 0 : tries) :: else fi;
-#ifndef MUT_SUSPEND_IN_TWO_STEPS
-           settle_run_status((next == OUTCOME_UNKNOWN || next == PREPARED) && own);
-#else
-           settle_run_status(next == PREPARED && own);
-#endif
            outcome = settled
     fi;
+    /* Nothing changes here when nothing was settled: the status is computed. */
+    settle_run_status(own && (lets_go));
     next = 0
 }
 
@@ -447,7 +465,7 @@ inline settle_action(named, told, own, by_person, in_grace) {
 inline request_approvals() { assert(action == PREPARED); approval = PENDING }
 
 inline pause_run() {
-    if :: is_fenced -> outcome = fenced :: else -> P3; request_approvals(); tries = 0; settle_run_status(true) fi
+    if :: is_fenced -> skip :: else -> P3; request_approvals(); tries = 0; settle_run_status(true) fi
 }
 
 inline decide_approval(verdict) {
@@ -496,31 +514,20 @@ inline resolve_action(seen, verdict) {
     :: action != OUTCOME_UNKNOWN -> outcome = conflict
 #ifndef BUILT_PERSON_NAMES_NO_ATTEMPT
     :: action == OUTCOME_UNKNOWN && seen != attempt -> outcome = conflict
-    :: action == OUTCOME_UNKNOWN && seen == attempt -> settle_action(attempt, verdict, false, true, false)
-#else
-    :: else -> settle_action(attempt, verdict, false, true, false)
 #endif
+    :: else -> settle_action(attempt, verdict, by_person, false, false)
     fi
 }
 
 /* ---------------------------------------------------------------- the processes */
 
-/* A worker dies: its hold and its lease run out, its job comes back or is lost. */
-#define die \
-    crashes--; \
-    if :: my_epoch == epoch && status == RUNNING -> hold = false :: else fi; \
-    if :: len(jobs) < MAX_JOBS -> jobs!!my_wake :: true fi; \
-    forget
-
-#define forget \
-    if :: lease == me -> lease = NOBODY :: else fi; \
-    working_on[me] = 0; my_wake = 0; my_epoch = 0; my_attempt = 0
-
 proctype Worker(byte me)
 {
-    byte my_wake = 0, my_epoch = 0, my_attempt = 0;
+    byte  my_wake = 0, my_epoch = 0, my_attempt = 0;
+    mtype told = 0;
+    bool  transient = false;
 #ifdef MUT_APPROVAL_READ_BEFORE
-    bool saw_approval = false;
+    bool  saw_approval = false;
 #endif
 
 end_idle:
@@ -530,43 +537,43 @@ end_idle:
         claim_run();
         if
         :: outcome == claimed -> my_epoch = epoch; working_on[me] = epoch; lease = me
-        :: else -> forget; goto end_idle                       /* counted, acknowledged */
+        :: else -> goto over                                   /* counted, acknowledged */
         fi
     }
 #ifdef FROM_START
     if
-    :: atomic { crashes > 0 -> die; goto end_idle }
-    :: atomic { approval == NONE && !minted -> journal_response();
-                if :: outcome == fenced -> forget; goto end_idle :: else fi }
-    :: atomic { !(approval == NONE && !minted) -> skip }
+    :: atomic { crashes > 0 -> goto dies }
+    :: atomic { approval == NONE && !minted -> journal_response(); if :: outcome == fenced -> goto over :: else fi }
+    :: approval != NONE || minted
     fi;
     if
-    :: atomic { crashes > 0 -> die; goto end_idle }
-    :: atomic { approval == NONE -> pause_run(); forget; goto end_idle }
-    :: atomic { approval != NONE -> skip }
+    :: atomic { crashes > 0 -> goto dies }
+    :: atomic { approval == NONE -> pause_run(); goto over }
+    :: approval != NONE
     fi;
 #endif
 #ifdef MUT_APPROVAL_READ_BEFORE
-    atomic { saw_approval = (approval == APPROVED && !late) }
+    saw_approval = (approval == APPROVED && !late);
 #endif
 
     /* intend ------------------------------------------------------------------ */
     if
-    :: atomic { crashes > 0 -> die; goto end_idle }
-    :: atomic { errors > 0 -> errors--; release_run(false); forget; goto end_idle }
+    :: atomic { crashes > 0 -> goto dies }
+    :: atomic { errors > 0 -> errors--; transient = true; goto let_go }
     :: atomic {
            intend_action();
            if
            :: outcome == dispatched ->
 #ifdef TRANSACTIONAL
                   /* the effect is in the ledger's own database: intend, effect and receipt are this one transaction */
-                  effects++; assert(effects <= 1); settle_action(my_attempt, succeeded, true, false, false); goto finish
+                  effects++; assert(effects <= 1);
+                  settle_action(my_attempt, succeeded, by_worker, true, false); goto finish
 #else
                   doors++
 #endif
            :: outcome == receipt || outcome == refused -> goto finish
            :: outcome == held -> goto let_go
-           :: else -> forget; goto end_idle
+           :: else -> goto over                                /* fenced */
            fi
        }
     fi;
@@ -574,13 +581,13 @@ end_idle:
     /* call the provider: inside the send window of the attempt, or not at all --- */
 #if defined(DROP_SENDER_BLIND)
     if
-    :: atomic { crashes > 0 -> leave_door; die; goto end_idle }
+    :: atomic { crashes > 0 -> leave_door; goto dies }
     :: atomic { call[my_attempt] = ON_WIRE; leave_door }
     fi;
 #else
     if
-    :: atomic { crashes > 0 -> leave_door; die; goto end_idle }
-    :: atomic { my_attempt <= past_deadline -> goto window_missed }
+    :: atomic { crashes > 0 -> leave_door; goto dies }
+    :: my_attempt <= past_deadline -> goto window_missed
     :: atomic { my_attempt > past_deadline && pauses > 0 -> pauses--; leave_door; goto window_missed }
 #if defined(DROP_SENDER_CHECKS)
     :: my_attempt > past_deadline -> atomic { call[my_attempt] = ON_WIRE; leave_door }
@@ -592,64 +599,84 @@ end_idle:
 
     /* settle ------------------------------------------------------------------- */
     if
-    :: atomic { crashes > 0 -> call[my_attempt] = (call[my_attempt] == ON_WIRE -> UNHEARD : 0); die; goto end_idle }
-    :: atomic { call[my_attempt] == RECEIPT ->
-           call[my_attempt] = 0;
-#ifdef MUT_RECEIPT_FENCED
-           if
-           :: my_epoch != epoch -> P4(!in_the_open); outcome = fenced  /* proof thrown away while the outcome is open */
-           :: else -> settle_action(my_attempt, succeeded, true, false, false)
-           fi;
-#else
-           settle_action(my_attempt, succeeded, my_epoch == epoch, false, false);
-#endif
-           if :: outcome == settled -> goto finish :: else -> goto let_go fi }
-    :: atomic { call[my_attempt] == REFUSED ->
-           call[my_attempt] = 0;
-           settle_action(my_attempt, failed, my_epoch == epoch, false, false);
-           if :: outcome == settled -> goto finish :: else -> goto let_go fi }
-    :: atomic { call[my_attempt] == BROKEN ->
-           call[my_attempt] = 0;
-           settle_action(my_attempt, unknown, my_epoch == epoch, false, false); goto suspended }
+    :: atomic { crashes > 0 -> call[my_attempt] = (call[my_attempt] == ON_WIRE -> UNHEARD : 0); goto dies }
+    :: atomic { call[my_attempt] == RECEIPT -> told = succeeded; call[my_attempt] = 0; goto settle }
+    :: atomic { call[my_attempt] == REFUSED -> told = failed; call[my_attempt] = 0; goto settle }
+    :: atomic { call[my_attempt] == BROKEN -> told = unknown; call[my_attempt] = 0; goto settle }
     :: atomic { timeouts > 0 && call[my_attempt] != BROKEN ->
-           timeouts--;
-           call[my_attempt] = (call[my_attempt] == ON_WIRE -> LATE_ON_WIRE : (call[my_attempt] == RECEIPT -> LATE_RECEIPT : 0));
-           settle_action(my_attempt, unknown, my_epoch == epoch, false, false); goto suspended }
+           timeouts--; told = unknown;
+           call[my_attempt] = (call[my_attempt] == ON_WIRE -> LATE_ON_WIRE :
+               (call[my_attempt] == RECEIPT -> LATE_RECEIPT : LATE_REFUSED));
+           goto settle }
     fi;
 
 window_missed:
     if
-    :: atomic { crashes > 0 -> die; goto end_idle }
-    :: atomic { settle_action(my_attempt, never_sent, my_epoch == epoch, false, false) }
+    :: atomic { crashes > 0 -> goto dies }
+    :: atomic { told = never_sent; goto settle }
     fi;
 
-suspended:                                                     /* let go by settle_action, unless it only kept the word */
+    atomic {
+        skip;
+settle:                                                        /* one block with what led here */
+#ifdef MUT_RECEIPT_FENCED
+        if
+        :: my_epoch != epoch -> P4(!in_the_open || told == unknown); outcome = fenced    /* proof thrown away while the outcome is open */
+        :: else -> settle_action(my_attempt, told, by_worker, true, false)
+        fi;
+#else
+        settle_action(my_attempt, told, by_worker, my_epoch == epoch, false);
+#endif
+        if
+        :: (told == succeeded || told == failed) && outcome == settled -> told = 0; goto finish
+        :: else -> told = 0                                    /* let go already, unless the word was only kept */
+        fi
+    };
 #ifdef MUT_SUSPEND_IN_TWO_STEPS
-    atomic { if :: !is_fenced -> status = AWAITING_RECONCILIATION; hold = false :: else fi; forget; goto end_idle };
+    atomic { if :: !is_fenced -> status = AWAITING_RECONCILIATION; hold = false :: else fi; goto over };
 #endif
 let_go:
     if
-    :: atomic { crashes > 0 && status == RUNNING && my_epoch == epoch -> die; goto end_idle }
-    :: atomic { release_run(true); forget; goto end_idle }
+    :: atomic { crashes > 0 && status == RUNNING && my_epoch == epoch -> goto dies }
+    :: atomic { release_run(!transient); goto over }
     fi;
 
 finish:
     if
-    :: atomic { crashes > 0 && status == RUNNING && my_epoch == epoch -> die; goto end_idle }
-    :: atomic { finish_run(); forget; goto end_idle }
-    fi
+    :: atomic { crashes > 0 && status == RUNNING && my_epoch == epoch -> goto dies }
+    :: atomic { finish_run(); goto over }
+    fi;
+
+    atomic {
+        skip;
+dies:                                                          /* its hold runs out, its job comes back or is lost */
+        crashes--;
+        if :: my_epoch == epoch && status == RUNNING -> hold = false :: else fi;
+        if :: len(jobs) < MAX_JOBS -> jobs!!my_wake :: true fi;
+        goto over
+    };
+    atomic {
+        skip;
+over:
+        if :: lease == me -> lease = NOBODY :: else fi;
+        working_on[me] = 0; my_wake = 0; my_epoch = 0; my_attempt = 0; transient = false;
+        goto end_idle
+    }
 }
 
 /* An answer that came after its worker had stopped waiting. It names no epoch. */
-#define late_answer(a)  atomic { call[a] == LATE_RECEIPT -> call[a] = 0; settle_action(a, succeeded, false, false, false) }
+#define is_late(a)      (call[a] == LATE_RECEIPT || call[a] == LATE_REFUSED)
 active proctype LateAnswer()
 {
+    byte  a = 0;
+    mtype told = 0;
 end_idle:
     do
-    :: late_answer(1)
-    :: late_answer(2)
-    :: late_answer(3)
-    :: late_answer(4)
+    :: atomic {
+           if :: is_late(1) -> a = 1 :: is_late(2) -> a = 2 :: is_late(3) -> a = 3 :: is_late(4) -> a = 4 :: is_late(5) -> a = 5 fi;
+           told = (call[a] == LATE_RECEIPT -> succeeded : failed);
+           call[a] = 0; settle_action(a, told, by_worker, false, false); a = 0; told = 0
+       }
     od
 }
 
@@ -674,9 +701,9 @@ end_idle:
     atomic { answer = (effects > 0 && !lagging -> succeeded : absent) };
     atomic {
 #ifdef DROP_GRACE
-        settle_action(asked_about, answer, false, false, true);
+        settle_action(asked_about, answer, by_lookup, false, true);
 #else
-        settle_action(asked_about, answer, false, false, in_grace);
+        settle_action(asked_about, answer, by_lookup, false, in_grace);
 #endif
         asked_about = 0; in_grace = false; answer = 0; goto end_idle
     }
@@ -728,12 +755,14 @@ end_idle:
 
 active proctype Reviewer()
 {
-    if
-    :: atomic { approval == PENDING -> decide_approval(APPROVED) }
-    :: atomic { approval == PENDING -> decide_approval(REJECTED) }
-    :: atomic { approval == PENDING -> undecided_too_long = true }
-    :: atomic { ended -> skip }
-    fi;
+    mtype verdict = 0;
+end_idle:
+    atomic {
+        approval == PENDING ->
+        if :: verdict = APPROVED :: verdict = REJECTED :: undecided_too_long = true; goto may_revoke fi;
+        decide_approval(verdict); verdict = 0
+    };
+may_revoke:
     if                                                         /* until consumed, and again once handed back */
     :: atomic { approval == APPROVED -> revoke_approval() }
     :: skip
@@ -799,53 +828,44 @@ end_idle:
 }
 
 /* The provider serves a request when it likes. */
-#define answers(ok) \
-    if \
-    :: call[a] == UNHEARD -> call[a] = 0 \
-    :: call[a] == LATE_ON_WIRE -> call[a] = (ok -> LATE_RECEIPT : 0) \
-    :: call[a] == ON_WIRE -> \
-           if \
-           :: call[a] = (ok -> RECEIPT : REFUSED) \
-           :: lost_replies > 0 -> lost_replies--; call[a] = BROKEN \
-           fi \
-    fi
-#define serves(n) \
-    atomic { heard(n) -> a = n; \
-        if \
-        :: drops > 0 -> drops--; call[a] = (call[a] == ON_WIRE -> BROKEN : 0) \
-        :: refusals > 0 && !(is_idempotent && (effects > 0 || key_refused)) -> \
-               refusals--; REMEMBER; answers(false) \
-        :: is_idempotent && key_refused -> answers(false) \
-        :: is_idempotent && effects > 0 && !forgotten -> answers(true)      /* same key: the first answer again */ \
-        :: !(is_idempotent && (key_refused || (effects > 0 && !forgotten))) -> \
-               effects++; \
-               assert(effects <= 1);                                        /* P1 */ \
-               P4(action != NOT_EXECUTED && action != FAILED);              /* P4: nobody was told otherwise */ \
-               lagging = has_lookup; \
-               answers(true) \
-        fi; \
-        a = 0 }
 #ifdef DROP_REFUSAL_KEPT
-#define REMEMBER        skip
+#define remember        skip
 #else
-#define REMEMBER        key_refused = is_idempotent
+#define remember        key_refused = is_idempotent
 #endif
 active proctype Provider()
 {
-    byte a = 0;
+    byte  a = 0;
+    mtype says = 0;
 end_idle:
     do
-    :: serves(1)
-    :: serves(2)
-    :: serves(3)
-    :: serves(4)
-    :: serves(5)
+    :: atomic {
+           if :: heard(1) -> a = 1 :: heard(2) -> a = 2 :: heard(3) -> a = 3 :: heard(4) -> a = 4 :: heard(5) -> a = 5 fi;
+           if
+           :: drops > 0 -> drops--; says = BROKEN
+           :: refusals > 0 && !(is_idempotent && (effects > 0 || key_refused)) -> refusals--; remember; says = REFUSED
+           :: is_idempotent && key_refused -> says = REFUSED
+           :: is_idempotent && effects > 0 && !forgotten -> says = RECEIPT  /* same key: the first answer again */
+           :: !(is_idempotent && (key_refused || (effects > 0 && !forgotten))) ->
+                  effects++;
+                  assert(effects <= 1);                                     /* P1 */
+                  P4(action != NOT_EXECUTED && action != FAILED);           /* P4: nobody was told otherwise */
+                  lagging = has_lookup; says = RECEIPT
+           fi;
+           if
+           :: call[a] == UNHEARD -> call[a] = 0
+           :: call[a] == LATE_ON_WIRE -> call[a] = (says == RECEIPT -> LATE_RECEIPT : (says == REFUSED -> LATE_REFUSED : 0))
+           :: call[a] == ON_WIRE -> call[a] = says
+           :: call[a] == ON_WIRE && says != BROKEN && lost_replies > 0 -> lost_replies--; call[a] = BROKEN
+           fi;
+           a = 0; says = 0
+       }
     :: atomic { lagging -> lagging = false }                   /* the look-up catches up */
     od
 }
 
 /* P6: nothing can move any more; then the run has arrived. A cancelled run has not arrived by being given up. */
-#define arrived         (ended || (status == DEAD_LETTERED && replays == 0))
+#define arrived         (ended || (status == DEAD_LETTERED && replays == 0 && !cancel_requested))
 active proctype Stranded()
 {
 end_idle:

@@ -97,7 +97,13 @@ async function pass<T>(
   if (planned !== null && !planned.fault.endsWith('_after')) {
     await fireBefore(state, line, planned);
   }
-  const result = await work();
+  let result: T;
+  try {
+    result = await work();
+  } catch (error) {
+    trace(state, line);
+    throw error;
+  }
   if (kind === 'postgres' && foundNothing(result)) {
     state.counts.set(operation, (state.counts.get(operation) ?? 1) - 1);
     traceIdle(state, line);

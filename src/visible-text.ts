@@ -20,6 +20,14 @@ export function visibleText(text: string): Visible {
   return { text: writeOut(text, hidden), hidden: [...hidden] };
 }
 
+/** A text of several lines, each safe to print. */
+export function visibleLines(text: string): string {
+  return text
+    .split('\n')
+    .map((line) => visibleText(line).text)
+    .join('\n');
+}
+
 /**
  * A JSON value over several lines, two spaces of indent. Written for the eye: the usual `\n` and `\t` are plain JSON,
  * everything else that is hidden is written out and reported.

@@ -1,10 +1,10 @@
 import { z } from 'zod';
 import { type FunctionTool, guardedTool } from '../agents-sdk/index.ts';
 import { digestOf, digestParts, type JsonValue } from '../digests/index.ts';
-import { type Duration, durationMs } from '../duration.ts';
-import { CountersignError } from '../errors.ts';
+import type { Duration } from '../duration.ts';
 import type { Queryable } from '../postgres/index.ts';
 import type { Recovery, RecoveryKind } from './recovery.ts';
+import { invalid, REQUEST_MAX_MS, settingMs } from './setting.ts';
 
 /** What `execute` is handed beside its arguments. */
 export type ActionCall<Kind extends RecoveryKind = RecoveryKind> = {
@@ -42,7 +42,8 @@ export type ActionOptions<Schema extends z.ZodObject, Kind extends RecoveryKind>
   /** Part of what a decision binds to: change it when `execute` starts to mean something else. Default "1". */
   version?: string;
   execute: (args: z.output<Schema>, call: ActionCall<Kind>) => unknown;
-  recovery: Recovery<z.output<Schema>, Kind>;
+  // biome-ignore lint/suspicious/noExplicitAny: a call's result cannot be inferred from a sibling setting, so a look-up's arguments are its own to name
+  recovery: Recovery<any, Kind>;
   /** What is acted upon; with the arguments it says what "the same operation" is. Default: the tool's name alone. */
   target?: (args: z.output<Schema>) => string;
   review?: (args: z.output<Schema>) => Review;
@@ -97,13 +98,27 @@ export function action<Schema extends z.ZodObject, Kind extends RecoveryKind>(
   options: ActionOptions<Schema, Kind>,
 ): FunctionTool<unknown, Schema, string> {
   const definition = compile(options as unknown as ActionOptions<z.ZodObject, RecoveryKind>);
-  const tool = guardedTool({
-    name: options.name,
-    description: options.description,
-    parameters: options.parameters,
-  });
+  const tool = sdkTool(options as unknown as ActionOptions<z.ZodObject, RecoveryKind>);
   Object.defineProperty(tool, DEFINITION, { value: definition });
   return tool as unknown as FunctionTool<unknown, Schema, string>;
+}
+
+/** The SDK refuses schemas that a model cannot be told: transforms, dates, records of anything but JSON. */
+function sdkTool({
+  name,
+  description,
+  parameters,
+}: Pick<ActionOptions<z.ZodObject, RecoveryKind>, 'name' | 'description' | 'parameters'>) {
+  try {
+    return guardedTool({ name, description, parameters });
+  } catch (error) {
+    throw invalid(
+      name,
+      'parameters',
+      `cannot be told to a model: ${error instanceof Error ? error.message : ''}`,
+      error,
+    );
+  }
 }
 
 const KNOWN = new Set([
@@ -121,23 +136,81 @@ const KNOWN = new Set([
   'callTimeout',
   'attempts',
 ]);
+const KNOWN_IN_RULE = new Set(['policy', 'expiresIn', 'executeWithin', 'quorum']);
 
 function compile(options: ActionOptions<z.ZodObject, RecoveryKind>): ActionDefinition {
-  const label = typeof options?.name === 'string' ? `action "${options.name}"` : 'action()';
-  const fail = (field: string, fix: string): never => {
-    throw new CountersignError('ACTION_INVALID', `${label}: ${field} ${fix}`, {
-      details: { action: String(options?.name), field },
-    });
+  checkSettings(options);
+  const { name, approval } = options;
+  const version = options.version ?? '1';
+  if (typeof approval === 'object' && approval !== null) {
+    compileRule(name, approval);
+  }
+  const target = authored(name, 'target', options.target ?? (() => ''));
+  const review = authored(name, 'review', options.review ?? (() => ({ summary: `Run ${name}` })));
+  const rule = authored(name, 'approval', typeof approval === 'function' ? approval : () => approval ?? null);
+  return {
+    name,
+    version,
+    parameters: options.parameters,
+    execute: options.execute as ActionDefinition['execute'],
+    recovery: options.recovery as Recovery<unknown>,
+    target: (args) => {
+      const said: unknown = target(args);
+      if (typeof said !== 'string') {
+        throw invalid(name, 'target', 'must return a text.');
+      }
+      return said;
+    },
+    review: (args) => {
+      const said: unknown = review(args);
+      if (typeof said !== 'object' || said === null || typeof (said as Review).summary !== 'string') {
+        throw invalid(name, 'review', 'must return an object with a summary.');
+      }
+      return said as Review;
+    },
+    approvalFor: (args) => {
+      // Only an explicit null means "no decision needed": a forgotten return must not.
+      const said = rule(args);
+      return said === null ? null : compileRule(name, said);
+    },
+    repeatable: options.repeatable ?? false,
+    sendWithinMs: settingMs(options.sendWithin ?? '5s', name, 'sendWithin', REQUEST_MAX_MS),
+    callTimeoutMs: settingMs(options.callTimeout ?? '30s', name, 'callTimeout', REQUEST_MAX_MS),
+    attemptBudget: options.attempts ?? 5,
+    manifest: digestParts([name, version, schemaDigest(options), options.recovery.kind]),
   };
-  const unknown = Object.keys(options).find((key) => !KNOWN.has(key));
+}
+
+function checkSettings(options: ActionOptions<z.ZodObject, RecoveryKind>): void {
+  const fail = (field: string, fix: string): never => {
+    throw invalid(options?.name, field, fix);
+  };
+  const unknown = Object.keys(options ?? {}).find((key) => !KNOWN.has(key));
   if (unknown !== undefined) {
     fail(unknown, `is not a setting of action(); known are ${[...KNOWN].join(', ')}.`);
   }
-  if (typeof options.name !== 'string' || !/^[A-Za-z0-9_-]{1,64}$/.test(options.name)) {
+  if (typeof options?.name !== 'string' || !/^[A-Za-z0-9_-]{1,64}$/.test(options.name)) {
     fail('name', 'must be 1 to 64 letters, digits, _ or -.');
+  }
+  if (typeof options.description !== 'string') {
+    fail('description', 'must be a text: the model chooses the tool by it.');
   }
   if (typeof options.execute !== 'function') {
     fail('execute', 'must be a function that performs the effect.');
+  }
+  for (const field of ['target', 'review'] as const) {
+    if (options[field] !== undefined && typeof options[field] !== 'function') {
+      fail(field, 'must be a function of the arguments.');
+    }
+  }
+  if (!['undefined', 'object', 'function'].includes(typeof options.approval)) {
+    fail('approval', 'must be a rule, null, or a function of the arguments that returns one.');
+  }
+  if (
+    typeof (options.version ?? '') !== 'string' ||
+    !/^[A-Za-z0-9._-]{1,100}$/.test(options.version ?? '1')
+  ) {
+    fail('version', 'must be text of 1 to 100 letters, digits, ., _ or -.');
   }
   if (!(options.parameters instanceof z.ZodObject)) {
     fail('parameters', 'must be a z.object(…).');
@@ -148,45 +221,69 @@ function compile(options: ActionOptions<z.ZodObject, RecoveryKind>): ActionDefin
       'is missing: add idempotent({ keyLifetime }), lookup(find, { settlesWithin }), transactional() or manual().',
     );
   }
-  const attemptBudget = options.attempts ?? 5;
-  if (!Number.isInteger(attemptBudget) || attemptBudget < 1 || attemptBudget > 100) {
+  const attempts = options.attempts ?? 5;
+  if (!Number.isInteger(attempts) || attempts < 1 || attempts > 100) {
     fail('attempts', 'must be a whole number from 1 to 100.');
   }
-  if (typeof options.approval === 'object' && options.approval !== null) {
-    compileRule(options.approval, fail);
-  }
-  const version = options.version ?? '1';
-  return {
-    name: options.name,
-    version,
-    parameters: options.parameters,
-    execute: options.execute as ActionDefinition['execute'],
-    recovery: options.recovery as Recovery<unknown>,
-    target: (options.target as ActionDefinition['target'] | undefined) ?? (() => ''),
-    review:
-      (options.review as ActionDefinition['review'] | undefined) ??
-      (() => ({ summary: `Run ${options.name}` })),
-    approvalFor: (args) => {
-      const rule =
-        typeof options.approval === 'function' ? options.approval(args as never) : options.approval;
-      return rule === null || rule === undefined ? null : compileRule(rule, fail);
-    },
-    repeatable: options.repeatable ?? false,
-    sendWithinMs: durationMs(options.sendWithin ?? '5s', `${label}.sendWithin`),
-    callTimeoutMs: durationMs(options.callTimeout ?? '30s', `${label}.callTimeout`),
-    attemptBudget,
-    manifest: digestParts([
-      options.name,
-      version,
-      digestOf(z.toJSONSchema(options.parameters, { io: 'input', unrepresentable: 'any' }) as JsonValue),
-      options.recovery.kind,
-    ]),
+}
+
+/**
+ * A function of the author's: it works on a copy, so that what it changes is nobody's arguments, and what it throws
+ * is named as its own. A run ends with that: repeating it would only repeat it.
+ */
+function authored<T>(name: string, field: string, work: (args: never) => T): (args: unknown) => T {
+  return (args) => {
+    let said: T;
+    try {
+      said = work(structuredClone(args) as never);
+    } catch (error) {
+      const thrown = error instanceof Error ? error.constructor.name : 'a value';
+      throw invalid(name, field, `threw ${thrown}.`, error);
+    }
+    if (said instanceof Promise) {
+      said.catch(() => undefined);
+      throw invalid(name, field, 'must answer at once, not with a promise.');
+    }
+    return said;
   };
 }
 
-function compileRule(rule: ApprovalRule, fail: (field: string, fix: string) => never) {
+/** A schema that reads differently each time (a default of the current time) would be another one in every process. */
+function schemaDigest({ name, parameters }: ActionOptions<z.ZodObject, RecoveryKind>): string {
+  const read = () => z.toJSONSchema(parameters, { io: 'input', unrepresentable: 'any' }) as JsonValue;
+  const first = read();
+  const digest = digestOf(first);
+  if (!JSON.stringify(first).includes('"default"')) {
+    return digest;
+  }
+  const until = Date.now() + 2;
+  while (Date.now() < until) {
+    // Long enough for the clock to show another time.
+  }
+  if (digestOf(read()) !== digest) {
+    throw invalid(name, 'parameters', 'must not have a default that changes: make it a constant.');
+  }
+  return digest;
+}
+
+function compileRule(name: string, rule: ApprovalRule) {
+  const fail = (field: string, fix: string): never => {
+    throw invalid(name, field, fix);
+  };
+  if (typeof rule !== 'object' || rule === null) {
+    fail('approval', 'must be a rule or null; a function must return one of the two at once.');
+  }
+  const unknown = Object.keys(rule).find((key) => !KNOWN_IN_RULE.has(key));
+  if (unknown !== undefined) {
+    fail(`approval.${unknown}`, `is not a setting of a rule; known are ${[...KNOWN_IN_RULE].join(', ')}.`);
+  }
   const quorum = rule.quorum ?? 1;
-  if (typeof rule.policy !== 'string' || rule.policy.length === 0 || rule.policy.length > 200) {
+  if (
+    typeof rule.policy !== 'string' ||
+    rule.policy.length === 0 ||
+    rule.policy.length > 200 ||
+    rule.policy.includes('\u0000')
+  ) {
     fail('approval.policy', 'must name the policy (1 to 200 characters).');
   }
   if (!Number.isInteger(quorum) || quorum < 1 || quorum > 16) {
@@ -195,7 +292,7 @@ function compileRule(rule: ApprovalRule, fail: (field: string, fix: string) => n
   return {
     policy: rule.policy,
     quorum,
-    expiresInMs: durationMs(rule.expiresIn ?? '24h', 'approval.expiresIn'),
-    executeWithinMs: durationMs(rule.executeWithin ?? '1h', 'approval.executeWithin'),
+    expiresInMs: settingMs(rule.expiresIn ?? '24h', name, 'approval.expiresIn'),
+    executeWithinMs: settingMs(rule.executeWithin ?? '1h', name, 'approval.executeWithin'),
   };
 }

@@ -25,7 +25,7 @@ export { type HttpEffect, type HttpReceipt, httpEffect } from './http-effect.ts'
 export { type LedgerAction, refusalText, type SettleOutcome, settleAction } from './ledger.ts';
 export { type MintedAction, mintAction } from './mint.ts';
 export { NeverSent, neverSent, ProviderRefused, refused } from './outcome.ts';
-export { type ActionEnvironment, performAction, textOfResult } from './perform.ts';
+export { type ActionEnvironment, performAction, type ReviewedArguments, textOfResult } from './perform.ts';
 export {
   idempotent,
   type LookupAnswer,

@@ -1,12 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { CallRequest } from '../agents-sdk/index.ts';
+import { digestOf } from '../digests/index.ts';
 import { CountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../postgres/index.ts';
 import { inTransaction, type Queryable } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
-import { prepareArguments } from './arguments.ts';
+import { type PreparedArguments, prepareArguments } from './arguments.ts';
 import type { ActionCall, ActionDefinition } from './define.ts';
 import {
   type Intent,
@@ -18,6 +19,9 @@ import {
 } from './ledger.ts';
 import { NeverSent, ProviderRefused } from './outcome.ts';
 import { Suspended } from './suspended.ts';
+
+/** Arguments that were prepared when the checkpoint was opened, and the text they came from. */
+export type ReviewedArguments = { text: string; prepared: PreparedArguments };
 
 /** What the ledger needs to know about the segment an action belongs to. */
 export type ActionEnvironment = {
@@ -47,6 +51,7 @@ export async function performAction(
   definition: ActionDefinition,
   action: LedgerAction,
   call: CallRequest,
+  reviewed?: ReviewedArguments,
 ): Promise<string> {
   if (action.state === 'not_executed' && action.effectiveDigest === null) {
     return refusalText(action.reason);
@@ -54,7 +59,12 @@ export async function performAction(
   if (call.aborted) {
     throw new Suspended('HELD', false);
   }
-  const prepared = prepareArguments(definition, env.tenant, call.argumentsText);
+  const prepared =
+    reviewed?.text === call.argumentsText
+      ? reviewed.prepared
+      : prepareArguments(definition, env.tenant, call.argumentsText);
+  // Opened before the ledger is asked: a record that does not open must not look like an attempt.
+  const args = openArguments(env, action);
   // The send window opens before the ledger is asked: a process frozen from here on must not send late.
   const started = clocks();
   const ask = {
@@ -67,14 +77,14 @@ export async function performAction(
     effectiveDigest: prepared.ok ? prepared.effectiveDigest : '',
   };
   if (definition.recovery.kind === 'transactional') {
-    return performInTransaction(env, definition, action, ask);
+    return performInTransaction(env, definition, action, args, ask);
   }
   const intent = await intendAction(env.db, ask);
   if (intent.outcome !== 'dispatched') {
     return answerWithoutCalling(env, action, intent);
   }
   const attempt = intent.attempt ?? 0;
-  const outcome = await callProvider(env, definition, action, attempt, started);
+  const outcome = await callProvider(env, definition, action, args, attempt, started);
   return settleAndAnswer(env, action, attempt, outcome);
 }
 
@@ -125,12 +135,12 @@ async function callProvider(
   env: ActionEnvironment,
   definition: ActionDefinition,
   action: LedgerAction,
+  args: unknown,
   attempt: number,
   started: Clocks,
 ): Promise<CallOutcome> {
   const deadline = new AbortController();
   const timer = setTimeout(() => deadline.abort(new Error('call deadline')), definition.callTimeoutMs);
-  const args = openArguments(env, action);
   const call: ActionCall = {
     operationKey: action.id,
     signal: deadline.signal,
@@ -175,7 +185,7 @@ function provenOrUnknown(error: unknown): CallOutcome {
     return {
       outcome: 'failed',
       evidence: error.evidence ?? null,
-      result: `The provider refused: ${error.message}`,
+      result: textOfResult(`The provider refused: ${error.message}`),
       reason: 'PROVIDER_REFUSED',
     };
   }
@@ -262,6 +272,7 @@ async function performInTransaction(
   env: ActionEnvironment,
   definition: ActionDefinition,
   action: LedgerAction,
+  args: unknown,
   ask: Parameters<typeof intendAction>[1],
 ): Promise<string> {
   return inTransaction(env.db, async (tx) => {
@@ -284,11 +295,7 @@ async function performInTransaction(
     };
     await tx.query('savepoint effect');
     const known = await Promise.resolve()
-      .then(() =>
-        gate('provider', `execute:${definition.name}`, async () =>
-          definition.execute(openArguments(env, action), call),
-        ),
-      )
+      .then(() => gate('provider', `execute:${definition.name}`, async () => definition.execute(args, call)))
       .then(succeeded, async (error: unknown) => {
         if (!(error instanceof ProviderRefused)) {
           throw error;
@@ -302,16 +309,27 @@ async function performInTransaction(
   });
 }
 
+/** What `execute` is handed: the arguments whose digest was approved, and no others. @throws SEAL_BROKEN, DIGEST_MISMATCH */
 function openArguments(env: ActionEnvironment, action: LedgerAction): unknown {
   if (action.sealedArguments === null) {
-    throw new Error('a dispatched action has no arguments');
+    throw new Error('an action that may run has no arguments');
   }
-  return env.keys.openJson('review', action.sealedArguments, {
+  const args = env.keys.openJson('review', action.sealedArguments, {
     tenant: env.tenant,
     table: 'actions',
     column: 'sealed_arguments',
     row: action.id,
   });
+  if (digestOf(args) !== action.effectiveDigest) {
+    throw new CountersignError(
+      'DIGEST_MISMATCH',
+      'The stored arguments are not the ones that were reviewed.',
+      {
+        details: { action: action.id },
+      },
+    );
+  }
+  return args;
 }
 
 function resultBinding(tenant: string, actionId: string) {
@@ -329,7 +347,13 @@ export function textOfResult(value: unknown): string {
   } catch {
     text = 'done (the result could not be written as JSON)';
   }
-  return text.length > MAX_RESULT ? `${text.slice(0, MAX_RESULT)}… (cut)` : text;
+  return wellFormed(text.length > MAX_RESULT ? `${text.slice(0, MAX_RESULT)}… (cut)` : text);
+}
+
+/** Half a surrogate pair, as a cut text or a provider may leave it, has no UTF-8 and could not be stored. */
+function wellFormed(text: string): string {
+  // In every Node we support, but typed only from lib ES2024 on.
+  return (text as string & { toWellFormed(): string }).toWellFormed();
 }
 
 /** Wait before an unproven or unsent attempt is looked at again: 1 s, 2 s, 4 s … at most a minute. */

@@ -1,5 +1,5 @@
-import { type Duration, durationMs } from '../duration.ts';
-import { CountersignError } from '../errors.ts';
+import type { Duration } from '../duration.ts';
+import { invalid, REQUEST_MAX_MS, settingMs } from './setting.ts';
 
 /**
  * What a look-up found out about one operation key.
@@ -42,9 +42,10 @@ export function transactional(): Recovery<unknown, 'transactional'> {
  *   is sent again under the same key only if it would end within it; afterwards a person decides.
  */
 export function idempotent(options: { keyLifetime: Duration }): Recovery<unknown, 'idempotent'> {
+  refuseUnknown(options, ['keyLifetime'], 'idempotent');
   return {
     kind: 'idempotent',
-    keyLifetimeMs: durationMs(options.keyLifetime, 'idempotent.keyLifetime'),
+    keyLifetimeMs: settingMs(options?.keyLifetime, null, 'recovery.keyLifetime'),
     settlesWithinMs: null,
     reissue: 'by_person',
     find: null,
@@ -53,6 +54,8 @@ export function idempotent(options: { keyLifetime: Duration }): Recovery<unknown
 
 /**
  * The provider can be asked, by our key or a natural key of the arguments.
+ *
+ * Name the arguments' type, as in `lookup<Payment>(…)`, to have `args` checked.
  *
  * @param find returns a `LookupAnswer`, or the effect itself, or null/undefined for "not there".
  * @param options.settlesWithin the longest time after which an accepted request may still become visible to `find`.
@@ -64,23 +67,21 @@ export function lookup<Args = Record<string, unknown>>(
   options: { settlesWithin?: Duration; reissue?: 'automatic' | 'by_person' } = {},
 ): Recovery<Args, 'lookup'> {
   if (typeof find !== 'function') {
-    throw new CountersignError(
-      'ACTION_INVALID',
-      'lookup() needs a function that asks the provider for the effect.',
-      {
-        details: { field: 'recovery' },
-      },
-    );
+    throw invalid(null, 'recovery', 'lookup() needs a function that asks the provider for the effect.');
   }
+  refuseUnknown(options, ['settlesWithin', 'reissue'], 'lookup');
   const settlesWithinMs =
-    options.settlesWithin === undefined ? null : durationMs(options.settlesWithin, 'lookup.settlesWithin');
+    options.settlesWithin === undefined
+      ? null
+      : settingMs(options.settlesWithin, null, 'recovery.settlesWithin', REQUEST_MAX_MS);
+  if (!['automatic', 'by_person', undefined].includes(options.reissue)) {
+    throw invalid(null, 'recovery.reissue', 'must be "automatic" or "by_person".');
+  }
   if (options.reissue === 'automatic' && settlesWithinMs === null) {
-    throw new CountersignError(
-      'ACTION_INVALID',
-      'lookup({ reissue: "automatic" }) needs settlesWithin: without it an absence proves nothing.',
-      {
-        details: { field: 'recovery.settlesWithin' },
-      },
+    throw invalid(
+      null,
+      'recovery.settlesWithin',
+      'is needed for reissue "automatic": without it an absence proves nothing.',
     );
   }
   return {
@@ -110,4 +111,16 @@ export function readAnswer(value: unknown): LookupAnswer {
     return { found: 'cannot_say' };
   }
   return { found: true, receipt: value };
+}
+
+/** A misspelt setting would silently be the default. */
+function refuseUnknown(options: object | undefined, known: string[], kind: string): void {
+  const unknown = Object.keys(options ?? {}).find((key) => !known.includes(key));
+  if (unknown !== undefined) {
+    throw invalid(
+      null,
+      `recovery.${unknown}`,
+      `is not a setting of ${kind}(); known are ${known.join(', ')}.`,
+    );
+  }
 }

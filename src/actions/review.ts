@@ -7,7 +7,13 @@ import type { ActionDefinition } from './define.ts';
  * @throws NOT_PLAIN_JSON when the author's `review` returned something that JSON cannot hold.
  */
 export function definitionReview(definition: ActionDefinition, args: JsonValue): JsonValue {
-  const said: unknown = definition.review(args);
+  const { ...said } = definition.review(args);
+  for (const key of Object.keys(said)) {
+    // Optional fields may be written as undefined; JSON has no such thing.
+    if (said[key] === undefined) {
+      delete said[key];
+    }
+  }
   assertPlainJson(said, `review of ${definition.name}`);
   return {
     tool: definition.name,

@@ -1,4 +1,4 @@
-import { Agent, type FunctionTool, Handoff, RunContext, type Tool } from '@openai/agents';
+import { Agent, type FunctionTool, Handoff, RunContext, tool as sdkTool, type Tool } from '@openai/agents';
 import { CountersignError } from '../errors.ts';
 import { journaledModel } from './model.ts';
 import { assertGoing, currentSegment, enterCall } from './scope.ts';
@@ -39,21 +39,27 @@ export function inspectGraph(agent: AnyAgent, isGuarded: (tool: object) => boole
   const seen = new Set<AnyAgent>();
   const tools = new Set<FunctionTool>();
   const queue: AnyAgent[] = [agent];
-  for (let next = queue.pop(); next !== undefined; next = queue.pop()) {
+  // Grows while it is walked.
+  for (const next of queue) {
     if (seen.has(next)) {
       continue;
     }
     seen.add(next);
+    if (!(next instanceof Agent)) {
+      throw new CountersignError(
+        'WORKFLOW_INVALID',
+        'The agent factory, or a handoff in it, gave something that is no Agent of this installation of @openai/agents.',
+        { details: { found: typeof next } },
+      );
+    }
+    if (next.mcpServers.length > 0) {
+      // Their tools are made anew for each turn, so nothing could record or guard them.
+      throw outsideLedger(next.name, next.mcpServers[0]?.name ?? 'mcp', 'an MCP server');
+    }
     prepareModel(next);
     for (const tool of next.tools as Tool[]) {
       if (tool.type !== 'function') {
-        throw new CountersignError(
-          'HOSTED_TOOL_REFUSED',
-          `Tool "${tool.name}" of agent "${next.name}" (${tool.type}) runs outside the ledger; use an action() or a plain function tool.`,
-          {
-            details: { tool: tool.name, agent: next.name },
-          },
-        );
+        throw outsideLedger(next.name, tool.name, tool.type);
       }
       tools.add(tool);
       const behind = agentBehindTool.get(tool);
@@ -69,6 +75,14 @@ export function inspectGraph(agent: AnyAgent, isGuarded: (tool: object) => boole
     }
   }
   return { agent, tools: [...tools] };
+}
+
+function outsideLedger(agent: string, name: string, kind: string): CountersignError {
+  return new CountersignError(
+    'HOSTED_TOOL_REFUSED',
+    `Tool "${name}" of agent "${agent}" (${kind}) runs outside the ledger; use an action() or a plain function tool.`,
+    { details: { tool: name, agent } },
+  );
 }
 
 /** A model instance on an agent would bypass the run's provider, and so the journal. */
@@ -100,15 +114,26 @@ function preparePlainTool(tool: FunctionTool, isAgent: boolean): void {
   };
 }
 
+/** What `tool()` makes of an absent or constant `needsApproval`. Any other function is a rule that somebody wrote. */
+const CONSTANT_RULE = String(
+  sdkTool({
+    name: 'constant',
+    description: '',
+    parameters: { type: 'object', properties: {}, required: [], additionalProperties: false },
+    execute: () => '',
+  }).needsApproval,
+);
+
 /**
  * A plain tool that asks for approval would be the SDK's own gate: decided on a copy of the state, bound to nothing.
+ * A rule that is a function is refused unasked: what it says of one call tells nothing about the next.
  *
  * @throws TOOL_NOT_GUARDED naming the tool and the fix.
  */
 export async function assertUngated(tool: FunctionTool, where: string): Promise<void> {
-  const gated = await Promise.resolve()
-    .then(() => tool.needsApproval(new RunContext(), {} as never, 'probe'))
-    .catch(() => true);
+  const gated =
+    String(tool.needsApproval) !== CONSTANT_RULE ||
+    (await tool.needsApproval(new RunContext(), {} as never, 'probe'));
   if (gated) {
     throw new CountersignError(
       'TOOL_NOT_GUARDED',

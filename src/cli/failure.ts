@@ -2,7 +2,7 @@ import { CommanderError } from 'commander';
 import { CountersignError, isCountersignError } from '../errors.ts';
 import { describeError } from '../log.ts';
 import { exitCodeOf } from '../processes/index.ts';
-import { visibleText } from '../visible-text.ts';
+import { visibleLines } from '../visible-text.ts';
 
 /**
  * Says what went wrong and returns the exit code: `error CODE: message` on stderr, with --json one object on stdout.
@@ -15,7 +15,7 @@ export function report(error: unknown, json: boolean): number {
   if (json) {
     process.stdout.write(`${JSON.stringify({ error: ours.toJSON() })}\n`);
   } else {
-    process.stderr.write(`error ${ours.code}: ${lines(ours.message)}\n`);
+    process.stderr.write(`error ${ours.code}: ${visibleLines(ours.message)}\n`);
   }
   return exitCodeOf(ours);
 }
@@ -49,12 +49,4 @@ function usageText(message: string): string {
     .join(' ');
   const text = first.charAt(0).toUpperCase() + first.slice(1);
   return `${text}${/[.?]$/.test(text) ? '' : '.'}${hint === '' ? '' : ` ${hint}`} See --help.`;
-}
-
-/** Our messages may have several lines (the last lines of a process); none may move the cursor. */
-function lines(text: string): string {
-  return text
-    .split('\n')
-    .map((line) => visibleText(line).text)
-    .join('\n');
 }

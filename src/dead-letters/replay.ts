@@ -13,7 +13,7 @@ export type Replayed = {
  * Puts one dead letter back. Harmless when repeated, and when two operators do it at once: one of them replays, the
  * other is told so.
  *
- * @throws DEAD_LETTER_NOT_FOUND; SUBJECT_MISSING, INPUT_INVALID (who and why are part of the record)
+ * @throws DEAD_LETTER_NOT_FOUND; SESSION_BUSY; SUBJECT_MISSING, INPUT_INVALID (who and why are part of the record)
  */
 export async function replay(
   db: Database,
@@ -36,17 +36,26 @@ export async function replay(
   const [row] =
     letter.kind === 'run'
       ? await callFunction<{
-          outcome: Replayed['outcome'] | 'not_found';
+          outcome: Replayed['outcome'] | 'not_found' | 'session_busy';
           run_id: string;
           run_status: string;
         }>(db, 'replay_dead_letter', [tenant, id, subject, reason])
       : await callFunction<{
-          outcome: Replayed['outcome'] | 'not_found';
+          outcome: Replayed['outcome'] | 'not_found' | 'session_busy';
           run_id: string;
           run_status?: string;
         }>(db, 'replay_outbox_row', [tenant, id, subject]);
   if (row === undefined || row.outcome === 'not_found') {
     throw deadLetterNotFound(id);
+  }
+  if (row.outcome === 'session_busy') {
+    throw new CountersignError(
+      'SESSION_BUSY',
+      'Another run is active on this run’s session; wait until it has ended.',
+      {
+        details: { field: 'session', runId: row.run_id },
+      },
+    );
   }
   return { id, runId: row.run_id, outcome: row.outcome, runStatus: row.run_status ?? null };
 }

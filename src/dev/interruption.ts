@@ -38,6 +38,7 @@ export function listenForInterruption(atOnce: () => void): Interruption {
 
 /** The work's result, or the interruption, whichever comes first. What the work does afterwards is dropped. */
 export async function orInterrupted<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
+  work.catch(() => undefined);
   signal.throwIfAborted();
   let onAbort = () => {};
   const interrupted = new Promise<never>((_resolve, reject) => {

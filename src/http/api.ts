@@ -1,4 +1,4 @@
-import { type FastifyInstance, fastify } from 'fastify';
+import { type FastifyInstance, type FastifyReply, fastify } from 'fastify';
 import type { ApiToken } from '../config.ts';
 import { CountersignError } from '../errors.ts';
 import type { Log } from '../log.ts';
@@ -7,7 +7,7 @@ import type { Running } from '../processes/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 import { addApprovalRoutes } from './approval-routes.ts';
 import { makeAuthenticator } from './caller.ts';
-import { answerFor, MAX_BODY_BYTES } from './failure.ts';
+import { answerFor, MAX_BODY_BYTES, unreadableRequest } from './failure.ts';
 import { readBodiesStrictly } from './json-body.ts';
 import { addRunRoutes } from './run-routes.ts';
 
@@ -75,6 +75,19 @@ function buildApp(db: Database, options: ApiOptions): FastifyInstance {
     bodyLimit: MAX_BODY_BYTES,
     requestTimeout: REQUEST_MS,
     forceCloseConnections: 'idle',
+    // Refusals that Fastify and Node give before any route is looked for, in our shape.
+    frameworkErrors: (error, request, reply: FastifyReply) => {
+      const { status, body } = answerFor(error, request.id);
+      void reply.code(status).send(body);
+    },
+    clientErrorHandler: (_error, socket) => {
+      if (socket.writable) {
+        const body = JSON.stringify(unreadableRequest().toJSON());
+        socket.end(
+          `HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`,
+        );
+      }
+    },
     // An id of any length is an id that does not exist, not another kind of answer.
     routerOptions: { maxParamLength: 2_000 },
   });

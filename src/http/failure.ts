@@ -35,16 +35,20 @@ function foreign(error: unknown, requestId: string): CountersignError {
     return bodyTooLarge();
   }
   if (status >= 400 && status < 500) {
-    return new CountersignError(
-      'INPUT_INVALID',
-      'The request could not be read; send JSON with content-type application/json.',
-      { details: { field: 'request' } },
-    );
+    return unreadableRequest();
   }
   return new CountersignError(
     'INTERNAL',
     'Something went wrong on our side; nothing is known to have changed. The log has it under the request id.',
     { details: { request: requestId } },
+  );
+}
+
+export function unreadableRequest(): CountersignError {
+  return new CountersignError(
+    'INPUT_INVALID',
+    'The request could not be read; send HTTP/1.1, and JSON with content-type application/json.',
+    { details: { field: 'request' } },
   );
 }
 

@@ -114,19 +114,38 @@ function takeCalls(env: JournalEnvironment, answer: ModelAnswer) {
     item.callId = `call_${id}`;
     const definition = env.definitions.get(String(item.name));
     if (definition !== undefined) {
+      const argumentsText = String(item.arguments);
       minted.push(
         mintAction({
           id,
           callId: `call_${id}`,
           tenant: env.tenant,
           definition,
-          argumentsText: String(item.arguments),
+          argumentsText,
           keys: env.keys,
         }),
       );
+      item.arguments = readable(argumentsText);
     }
   }
   return minted;
+}
+
+/**
+ * Arguments that are no JSON object would take the SDK's own way: a pause in which nobody can decide anything, and then
+ * a text of its own. The ledger has refused them already; as an object they come to it for the answer, and the model
+ * still sees what it wrote.
+ */
+function readable(argumentsText: string): string {
+  try {
+    const value: unknown = JSON.parse(argumentsText);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) {
+      return argumentsText;
+    }
+  } catch {
+    // no JSON at all
+  }
+  return JSON.stringify({ notAnObject: argumentsText });
 }
 
 export function callKey(path: string, n: number): string {

@@ -95,6 +95,11 @@ export async function inTransaction<T>(db: Database, work: (tx: Queryable) => Pr
     throw classified(error, 'connect');
   });
   let broken = false;
+  // The pool listens to its idle clients only: without a listener here a killed backend would end the process.
+  const onError = () => {
+    broken = true;
+  };
+  client.on('error', onError);
   try {
     await client.query('begin');
     const result = await work(client);
@@ -106,6 +111,7 @@ export async function inTransaction<T>(db: Database, work: (tx: Queryable) => Pr
     });
     throw error instanceof CountersignError ? error : classified(error, 'transaction');
   } finally {
+    client.off('error', onError);
     client.release(broken);
   }
 }
@@ -125,7 +131,7 @@ export async function readAsTenant<T>(
 /** Errors of which nobody knows whether the statement took effect, by SQLSTATE class or socket code. */
 const NO_ANSWER = /^(08|57P0|53300|ECONN|EPIPE|ETIMEDOUT|ENOTFOUND|EHOSTUNREACH|EAI_AGAIN)/;
 const NO_ANSWER_TEXT =
-  /Connection terminated|connection timeout|timeout exceeded when trying to connect|Cannot use a pool after/i;
+  /Connection terminated|not queryable|connection timeout|timeout exceeded when trying to connect|Cannot use a pool after/i;
 
 /**
  * What an error of `pg` means to a caller: ours, typed, without the server's text.

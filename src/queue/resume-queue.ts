@@ -96,30 +96,33 @@ export function openResumeQueue(options: {
         ...shared,
         concurrency: consumeOptions.concurrency,
         maxStalledCount: 1_000,
-        stalledInterval: (consumeOptions.lockMs ?? LOCK_MS) / 6,
+        // Redis refuses a fraction of a millisecond.
+        stalledInterval: Math.ceil((consumeOptions.lockMs ?? LOCK_MS) / 6),
         lockDuration: consumeOptions.lockMs ?? LOCK_MS,
         removeOnComplete: { count: 0 },
         removeOnFail: { count: 1_000 },
       };
       const process = processor(handler, consumeOptions.onMalformed);
+      const connection =
+        options.redisUrl === null ? null : openRedis(options.redisUrl, consumeOptions.onError, true);
       const worker =
-        options.redisUrl === null
+        connection === null
           ? new onPostgres.Worker(QUEUE, process, { ...workerOptions, connection: postgres })
-          : new Worker(QUEUE, process, {
-              ...workerOptions,
-              connection: openRedis(options.redisUrl, consumeOptions.onError, true),
-            } as WorkerOptions);
+          : new Worker(QUEUE, process, { ...workerOptions, connection } as WorkerOptions);
       worker.on('error', consumeOptions.onError);
       worker.on('completed', () => {
         gate('queue', 'acknowledge', async () => undefined).catch(consumeOptions.onError);
       });
       return {
-        close: (ms) =>
-          closeWithin(
+        async close(ms) {
+          await closeWithin(
             () => worker.close(),
             () => worker.close(true),
             ms,
-          ),
+          );
+          // BullMQ ends the connections that it opened, and leaves the one that it was given.
+          connection?.disconnect();
+        },
       };
     },
     async depth() {

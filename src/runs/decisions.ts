@@ -1,4 +1,9 @@
-import { type LedgerAction, prepareArguments, refusalText } from '../actions/index.ts';
+import {
+  type LedgerAction,
+  prepareArguments,
+  type ReviewedArguments,
+  refusalText,
+} from '../actions/index.ts';
 import type { PendingCall } from '../agents-sdk/index.ts';
 import { CountersignError } from '../errors.ts';
 import type { KeyRing } from '../seal/index.ts';
@@ -18,11 +23,12 @@ type Reviewed = {
  * every pending call has its ledger row at this checkpoint, with the same tool and arguments under today's code, and
  * no reviewed call is missing.
  *
+ * @returns the prepared arguments by call id: the ledger is asked with them.
  * @throws TOOL_NOT_GUARDED (park) when today's code no longer guards the tool in that version.
  * @throws CALL_NOT_IN_LEDGER, DIGEST_MISMATCH (quarantine) when the state is not the one that was reviewed.
  */
-export function assertReviewed(state: Reviewed): void {
-  const seen = new Set<string>();
+export function assertReviewed(state: Reviewed): Map<string, ReviewedArguments> {
+  const seen = new Map<string, ReviewedArguments>();
   for (const call of state.pending) {
     const action = state.actions.get(call.callId);
     if (action === undefined || seen.has(call.callId)) {
@@ -34,7 +40,6 @@ export function assertReviewed(state: Reviewed): void {
         },
       );
     }
-    seen.add(call.callId);
     const definition = state.registered.actions.get(call.tool);
     if (
       action.tool !== call.tool ||
@@ -52,6 +57,7 @@ export function assertReviewed(state: Reviewed): void {
       );
     }
     const prepared = prepareArguments(definition, state.tenant, call.argumentsText);
+    seen.set(call.callId, { text: call.argumentsText, prepared });
     if (
       prepared.proposedDigest !== action.proposedDigest ||
       (prepared.ok ? prepared.effectiveDigest : null) !== action.effectiveDigest
@@ -64,6 +70,7 @@ export function assertReviewed(state: Reviewed): void {
       throw mismatch(action);
     }
   }
+  return seen;
 }
 
 function mismatch(action: LedgerAction): CountersignError {

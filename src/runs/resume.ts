@@ -1,16 +1,16 @@
 import { randomUUID } from 'node:crypto';
-import { refusalText, Suspended } from '../actions/index.ts';
-import { runSegment, type SegmentResult } from '../agents-sdk/index.ts';
+import { Suspended } from '../actions/index.ts';
+import { runSegment } from '../agents-sdk/index.ts';
 import { CountersignError, type ErrorCode, isCountersignError } from '../errors.ts';
 import type { Hold, HoldKeeper } from '../leases/index.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../postgres/index.ts';
 import type { Leases, ResumeJob, Verdict } from '../queue/index.ts';
 import type { KeyRing } from '../seal/index.ts';
-import type { Capabilities, RegisteredWorkflow, Registry } from '../workflows/index.ts';
+import type { Capabilities, Registry } from '../workflows/index.ts';
 import { type ClaimedRun, claimRun } from './claim.ts';
 import { complete, fail, park, pause, quarantine, release } from './outcome.ts';
-import { makeSegment, type OpenedSegment, openSegment, type Segment } from './segment.ts';
+import { makeSegment, openSegment } from './segment.ts';
 
 /** What became of deliveries, counted: duplicates, late and stale ones are harmless and visible. */
 export type DeliveryCounts = Record<
@@ -130,9 +130,17 @@ async function carryRun(env: WorkerEnvironment, run: ClaimedRun, hold: Hold): Pr
       });
       return;
     }
-    const segment = makeSegment(env, run, registered, hold, opened.context);
+    const segment = makeSegment(env, run, registered, hold, opened);
     const result = await withinLimit(env.settings.maxSegmentMs, hold, (signal) =>
-      runToPauseOrEnd(registered, opened, segment, signal),
+      runSegment({
+        agent: registered.agent,
+        provider: registered.provider,
+        start: opened.start,
+        port: segment.port,
+        session: opened.session?.session ?? null,
+        maxTurns: registered.workflow.maxTurns,
+        signal,
+      }),
     );
     const change = opened.session?.change() ?? null;
     const stored =
@@ -142,41 +150,6 @@ async function carryRun(env: WorkerEnvironment, run: ClaimedRun, hold: Hold): Pr
     count(env, stored ? (result.kind === 'final' ? 'completed' : 'paused') : 'lost', run);
   } catch (error) {
     await settleFailure(env, owner, error);
-  }
-}
-
-/**
- * Runs the agent to its next pause or its end. A pause in which nothing can be decided (every pending call had its
- * arguments refused) is answered at once.
- */
-async function runToPauseOrEnd(
-  registered: RegisteredWorkflow,
-  opened: OpenedSegment,
-  segment: Segment,
-  signal: AbortSignal,
-): Promise<SegmentResult> {
-  let start = opened.start;
-  for (;;) {
-    const { agent, provider, workflow } = registered;
-    const result = await runSegment({
-      agent,
-      provider,
-      start,
-      port: segment.port,
-      session: opened.session?.session ?? null,
-      maxTurns: workflow.maxTurns,
-      signal,
-    });
-    if (
-      result.kind === 'final' ||
-      result.pending.some((call) => segment.journal.actions.get(call.callId)?.state !== 'not_executed')
-    ) {
-      return result;
-    }
-    for (const call of result.pending) {
-      call.reject(refusalText(segment.journal.actions.get(call.callId)?.reason ?? null));
-    }
-    start = { kind: 'state', state: result.state };
   }
 }
 
@@ -228,6 +201,8 @@ const MEANING: Partial<Record<ErrorCode, 'quarantine' | 'park' | 'fail' | 'diver
   CONTEXT_INVALID: 'fail',
   RUN_FAILED: 'fail',
   ARGUMENTS_NOT_STABLE: 'fail',
+  ACTION_INVALID: 'fail',
+  NOT_PLAIN_JSON: 'fail',
   HOSTED_TOOL_REFUSED: 'fail',
   SERVER_HELD_CONVERSATION: 'fail',
   REPLAY_DIVERGED: 'diverged',

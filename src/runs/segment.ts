@@ -1,4 +1,4 @@
-import { type LedgerAction, performAction, Suspended } from '../actions/index.ts';
+import { type LedgerAction, performAction, type ReviewedArguments, Suspended } from '../actions/index.ts';
 import {
   openState as openRunState,
   type PendingCall,
@@ -24,6 +24,8 @@ export type OpenedSegment = {
   ids: RunInput['context'];
   context: object;
   session: OpenedSession | null;
+  /** Arguments of the pending calls, prepared when they were checked. */
+  reviewed: ReadonlyMap<string, ReviewedArguments>;
 };
 
 /** An opened segment that has been checked against the ledger, before any decision is applied. */
@@ -49,14 +51,22 @@ export async function openForReview(
   if (run.segment === 0) {
     const { input, context: ids } = openInput(keys, id, run.sealed);
     const context = await openContext(registered.workflow, ids, run);
-    return { start: { kind: 'input', input, context }, ids, context, session, pending: [], actions };
+    return {
+      start: { kind: 'input', input, context },
+      ids,
+      context,
+      session,
+      pending: [],
+      actions,
+      reviewed: new Map(),
+    };
   }
   const { context: ids, stateText } = openState(keys, id, run.workflow, run.sealed);
   const context = await openContext(registered.workflow, ids, run);
   const adapted = registered.adapter?.state?.(stateText) ?? stateText;
   const { state, pending } = await openRunState(registered.agent, adapted, context);
-  assertReviewed({ tenant: run.tenant, segment: run.segment, pending, actions, registered });
-  return { start: { kind: 'state', state }, ids, context, session, pending, actions };
+  const reviewed = assertReviewed({ tenant: run.tenant, segment: run.segment, pending, actions, registered });
+  return { start: { kind: 'state', state }, ids, context, session, pending, actions, reviewed };
 }
 
 /**
@@ -81,7 +91,7 @@ export function makeSegment(
   run: ClaimedRun,
   registered: RegisteredWorkflow,
   hold: Hold,
-  context: object,
+  opened: OpenedSegment,
 ): Segment {
   const { db, keys, log } = env;
   const { tenant, runId, epoch, segment } = run;
@@ -127,7 +137,13 @@ export function makeSegment(
       }
       // Two identical calls of one turn are two actions, one after the other: the second must see how the first ended.
       return inLane(lanes, `${call.tool}/${action.effectiveDigest}`, () =>
-        performAction({ db, keys, log, tenant, runId, epoch, context }, definition, action, call),
+        performAction(
+          { db, keys, log, tenant, runId, epoch, context: opened.context },
+          definition,
+          action,
+          call,
+          opened.reviewed.get(call.callId),
+        ),
       );
     },
   };

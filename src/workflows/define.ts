@@ -68,11 +68,11 @@ export function workflow<Context extends z.ZodObject>(options: WorkflowOptions<C
       details: { workflow: String(options?.name), field },
     });
   };
-  const unknown = Object.keys(options).find((key) => !KNOWN.has(key));
+  const unknown = Object.keys(options ?? {}).find((key) => !KNOWN.has(key));
   if (unknown !== undefined) {
     fail(unknown, `is not a setting of workflow(); known are ${[...KNOWN].join(', ')}.`);
   }
-  if (typeof options.name !== 'string' || !/^[A-Za-z0-9._-]{1,100}$/.test(options.name)) {
+  if (typeof options?.name !== 'string' || !/^[A-Za-z0-9._-]{1,100}$/.test(options.name)) {
     fail('name', 'must be 1 to 100 letters, digits, ., _ or -.');
   }
   if (typeof options.version !== 'string' || !/^[A-Za-z0-9._-]{1,100}$/.test(options.version)) {
@@ -80,6 +80,11 @@ export function workflow<Context extends z.ZodObject>(options: WorkflowOptions<C
   }
   if (typeof options.agent !== 'function') {
     fail('agent', 'must be a function that builds the agent.');
+  }
+  for (const field of ['provide', 'modelProvider'] as const) {
+    if (options[field] !== undefined && typeof options[field] !== 'function') {
+      fail(field, 'must be a function.');
+    }
   }
   if (options.context !== undefined && !(options.context instanceof z.ZodObject)) {
     fail('context', 'must be a z.strictObject(…) of identifiers.');

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { CountersignError } from '../errors.ts';
@@ -15,6 +15,12 @@ export async function loadWorkflows(file: string): Promise<Workflow[]> {
   const resolved = path.resolve(file);
   if (!existsSync(resolved)) {
     throw notLoaded(file, 'the file does not exist');
+  }
+  if (/\.tsx?$/.test(resolved) && !isEsModule(resolved)) {
+    throw notLoaded(
+      file,
+      'TypeScript of a CommonJS package would load a second copy of the SDK; name the file .mts, or put "type": "module" in its package.json',
+    );
   }
   if (/\.m?tsx?$/.test(resolved)) {
     const { register } = await import('tsx/esm/api');
@@ -39,6 +45,19 @@ export async function loadWorkflows(file: string): Promise<Workflow[]> {
     throw notLoaded(file, 'it exports no workflow; end it with "export default workflow({ … })"');
   }
   return workflows;
+}
+
+/** By the nearest package.json, as Node decides it. */
+function isEsModule(file: string): boolean {
+  for (let folder = path.dirname(file); ; folder = path.dirname(folder)) {
+    const manifest = path.join(folder, 'package.json');
+    if (existsSync(manifest)) {
+      return /"type"\s*:\s*"module"/.test(readFileSync(manifest, 'utf8'));
+    }
+    if (folder === path.dirname(folder)) {
+      return false;
+    }
+  }
 }
 
 function isWorkflow(value: unknown): value is Workflow {

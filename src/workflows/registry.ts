@@ -25,7 +25,7 @@ export type Registry = ReadonlyMap<string, RegisteredWorkflow>;
 /**
  * Builds every workflow's agent once and checks its whole graph.
  *
- * @throws WORKFLOW_INVALID (two of one name and version; two actions of one name in one workflow),
+ * @throws WORKFLOW_INVALID (two of one name and version; two actions, or an action and a tool, of one name),
  *   TOOL_NOT_GUARDED, HOSTED_TOOL_REFUSED
  */
 export async function buildRegistry(workflows: readonly Workflow[]): Promise<Registry> {
@@ -42,10 +42,12 @@ export async function buildRegistry(workflows: readonly Workflow[]): Promise<Reg
     const agent = await workflow.agent();
     const graph = inspectGraph(agent, (tool) => definitionOf(tool) !== undefined);
     const actions = new Map<string, ActionDefinition>();
+    const plain = new Set<string>();
     for (const tool of graph.tools) {
       const definition = definitionOf(tool);
       if (definition === undefined) {
         await assertUngated(tool, key);
+        plain.add(tool.name);
         continue;
       }
       const known = actions.get(definition.name);
@@ -59,6 +61,14 @@ export async function buildRegistry(workflows: readonly Workflow[]): Promise<Reg
         );
       }
       actions.set(definition.name, definition);
+    }
+    const shared = [...actions.keys()].find((name) => plain.has(name));
+    if (shared !== undefined) {
+      throw new CountersignError(
+        'WORKFLOW_INVALID',
+        `Workflow ${key} has an action and a plain tool named "${shared}"; the ledger tells calls apart by name.`,
+        { details: { workflow: workflow.name, action: shared } },
+      );
     }
     const provider = workflow.modelProvider?.() ?? defaultModelProvider();
     registry.set(key, { workflow, agent, actions, provider, adapter: null });

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { refusalText } from '../../src/actions/index.ts';
-import { action, manual, type Workflow } from '../../src/index.ts';
+import type { Workflow } from '../../src/index.ts';
 import { crew, named } from '../support/crew.ts';
 import { createFleet, type Fleet } from '../support/fleet.ts';
 import { dispatches, effects, payAction, payment } from '../support/payments.ts';
@@ -168,180 +168,121 @@ describe('hostile arguments beside a good gated call', () => {
   });
 });
 
-describe('schemas that do not give the same value twice', () => {
-  const parsing = (extra: z.ZodType) => payment.extend({ extra });
+describe('schemas', () => {
+  const withExtra = (extra: z.ZodType) => ({ parameters: payment.extend({ extra }) as never });
+
+  /** A run whose model passes `extra` on, then hears what became of it. */
+  function passing(extra: z.ZodType, given: unknown[]) {
+    const heard: string[][] = [];
+    const executed: unknown[] = [];
+    const pay = payAction(provider, {
+      ...withExtra(extra),
+      execute: (args, { operationKey, signal }) => {
+        executed.push(args);
+        return provider.client.create(`pay-${args.to}`, args, { idempotencyKey: operationKey, signal });
+      },
+    });
+    const made = crew(
+      () => named('payer', { tools: [pay] }),
+      (_agent, turn, results) => {
+        heard.push(results);
+        const value = given[turn];
+        return turn < given.length
+          ? [{ name: 'pay', arguments: value === ABSENT ? GOOD : { ...GOOD, extra: value } }]
+          : 'done';
+      },
+    );
+    return { made, heard, executed };
+  }
+  const ABSENT = Symbol('absent');
 
   it.each([
-    ['a transform to a Date', z.string().transform((text) => new Date(text)), '2030-01-01'],
-    ['a transform to a BigInt', z.string().transform((text) => BigInt(text)), '1'],
-    ['a transform to a Map', z.string().transform(() => new Map()), 'x'],
-    ['a random transform', z.string().transform((text) => `${text}${randomUUID()}`), 'x'],
-    ['a coerced Date', z.coerce.date(), '2030-01-01'],
-  ] as [string, z.ZodType, string][])(
-    '%s is refused as not stable, with no approval and no effect',
-    async (_what, extra, given) => {
-      let heard: string[] = [];
-      const pay = payAction(provider, { parameters: parsing(extra) as never });
-      const { start, until, rows } = await launch(
-        crew(
-          () => named('payer', { tools: [pay] }),
-          (_agent, turn, results) => {
-            heard = results;
-            return turn === 0 ? [{ name: 'pay', arguments: { ...GOOD, extra: given } }] : 'done';
-          },
-        ),
-      );
-      const run = await start({ workflow: 'agents' });
-      await until(run, 'completed');
-      expect(heard).toEqual([UNSTABLE]);
+    ['a default of the time', z.string().default(() => new Date().toISOString())],
+    ['a random default', z.string().default(() => randomUUID())],
+    ['a random replacement', z.number().catch(() => Math.random())],
+    ['a transform to a Date', z.string().transform((text) => new Date(text))],
+    ['a transform to a Map', z.string().transform(() => new Map())],
+    ['a coerced Date', z.coerce.date()],
+    ['a BigInt', z.bigint()],
+  ] as [string, z.ZodType][])('with %s are refused when the action is defined', (_what, extra) => {
+    expect(() => payAction(provider, withExtra(extra))).toThrow(
+      expect.objectContaining({ code: 'ACTION_INVALID', details: { action: 'pay', field: 'parameters' } }),
+    );
+  });
+
+  it.each([
+    ['a random value', z.preprocess(() => randomUUID(), z.string())],
+    ['a Date', z.preprocess((text) => new Date(String(text)), z.any())],
+    ['a BigInt', z.preprocess(() => 1n, z.any())],
+    ['a Map', z.preprocess(() => new Map(), z.any())],
+    ['undefined where JSON has nothing like it', z.preprocess(() => [undefined], z.any())],
+  ] as [string, z.ZodType][])(
+    'that make %s of the same text are refused as not stable: no approval, no effect',
+    async (_what, extra) => {
+      const { made, heard } = passing(extra, ['2030-01-01']);
+      const { start, until, rows } = await launch(made);
+      await until(await start({ workflow: 'agents' }), 'completed');
+      expect(heard[1]).toEqual([UNSTABLE]);
       expect(await rows('select 1 from countersign.approvals')).toEqual([]);
       expect(await dispatches(provider)).toBe(0);
     },
   );
 
   it.each([
-    ['the time', () => new Date().toISOString()],
-    ['a random value', () => randomUUID()],
-  ])(
-    'a default of %s is refused when the action is defined, for its schema would differ in every process',
-    (_what, value) => {
-      expect(() => payAction(provider, { parameters: parsing(z.string().default(value)) as never })).toThrow(
-        expect.objectContaining({ code: 'ACTION_INVALID', details: { action: 'pay', field: 'parameters' } }),
-      );
+    ['refinement', z.string().refine((text) => new URL(text).protocol === 'http:')],
+    ['preprocessing', z.preprocess((text) => new URL(String(text)).href, z.string())],
+  ] as [string, z.ZodType][])(
+    'whose %s throws for what a model wrote refuse it, and the run goes on',
+    async (_what, extra) => {
+      const { made, heard } = passing(extra, ['nowhere', 'http://x/']);
+      const { start, until, decideAll } = await launch(made);
+      const run = await start({ workflow: 'agents' });
+      await until(run, 'awaiting_approval', 5_000);
+      expect(heard[1]).toEqual([REFUSED]);
+      await decideAll(run, 'approve');
+      await until(run, 'completed');
+      expect(await effects(provider)).toEqual({ a: 1 });
     },
   );
 
-  it('a schema that throws for what the model wrote refuses those arguments, and the run goes on', async () => {
-    const heard: string[][] = [];
-    const pay = payAction(provider, {
-      parameters: payment.extend({ url: z.string().transform((text) => new URL(text).href) }) as never,
-    });
-    const { start, until, decideAll } = await launch(
-      crew(
-        () => named('payer', { tools: [pay] }),
-        (_agent, turn, results) => {
-          heard.push(results);
-          return turn < 2
-            ? [{ name: 'pay', arguments: { ...GOOD, url: turn === 0 ? 'nowhere' : 'http://x/' } }]
-            : 'done';
-        },
-      ),
-    );
+  it.each([
+    ['an optional text', z.string().optional(), GOOD],
+    ['a text with a default', z.string().default('EUR'), { ...GOOD, extra: 'EUR' }],
+    ['an optional object', z.object({ memo: z.string() }).optional(), GOOD],
+    ['a nullable text', z.string().nullable(), { ...GOOD, extra: null }],
+  ] as [string, z.ZodType, unknown][])(
+    'with %s read the null that a strict model sends for "left out" as the SDK does',
+    async (_what, extra, effective) => {
+      const { made, executed } = passing(extra, [null]);
+      const { start, until, decideAll } = await launch(made);
+      const run = await start({ workflow: 'agents' });
+      await until(run, 'awaiting_approval', 5_000);
+      expect((await cardsOf(fleet as Fleet, run)).map(argumentsOf)).toEqual([effective]);
+      await decideAll(run, 'approve');
+      await until(run, 'completed');
+      expect(executed).toEqual([effective]);
+    },
+  );
+
+  it('with optional fields deep inside read such nulls there too, and refuse a null that is required', async () => {
+    const deep = z.array(z.object({ id: z.string(), memo: z.string().optional() }));
+    const { made, heard, executed } = passing(deep, [[{ id: null, memo: 'x' }], [{ id: 'i', memo: null }]]);
+    const { start, until, decideAll } = await launch(made);
     const run = await start({ workflow: 'agents' });
     await until(run, 'awaiting_approval', 5_000);
     expect(heard[1]).toEqual([REFUSED]);
     await decideAll(run, 'approve');
     await until(run, 'completed');
-    expect(await effects(provider)).toEqual({ a: 1 });
+    expect(executed).toEqual([{ ...GOOD, extra: [{ id: 'i' }] }]);
   });
-});
 
-describe('functions of the author', () => {
-  const once = (settings: Parameters<typeof payAction>[1]) =>
-    crew(
-      () => named('payer', { tools: [payAction(provider, settings)] }),
-      (_agent, turn) => (turn === 0 ? [{ name: 'pay', arguments: GOOD }] : 'done'),
-    );
-
-  it.each([
-    ['target', { target: () => raise() }],
-    ['approval', { approval: () => raise() }],
-    ['review', { review: () => raise() }],
-    ['target that is no text', { target: () => 7 as never }],
-    ['approval that forgets to answer', { approval: () => undefined as never }],
-    ['approval that answers later', { approval: async () => null }],
-    ['review that is no JSON', { review: () => ({ summary: 'x', at: new Date() }) as never }],
-  ] as [string, Parameters<typeof payAction>[1]][])(
-    'a failing %s ends the run at once and without an effect',
-    async (_what, settings) => {
-      const { start, until, rows } = await launch(once(settings));
-      const run = await start({ workflow: 'agents' });
-      await until(run, 'failed', 5_000);
-      const [row] = await rows<{ reason: string }>('select reason from countersign.runs');
-      expect(['ACTION_INVALID', 'NOT_PLAIN_JSON']).toContain(row?.reason);
-      expect(await dispatches(provider)).toBe(0);
-      expect(await rows('select 1 from countersign.events where kind = $1', ['run_claimed'])).toHaveLength(1);
-    },
-  );
-
-  it('what they change in their copy is not what is shown, compared or executed', async () => {
-    const spoil = (args: { to: string; amount: number }) => {
-      args.to = 'evil';
-      args.amount = 999_999;
-    };
-    const made = once({
-      target: (args) => {
-        spoil(args);
-        return 'x';
-      },
-      approval: (args) => {
-        spoil(args);
-        return { policy: 'payments' };
-      },
-      review: (args) => {
-        spoil(args);
-        return { summary: 'Pay' };
-      },
-    });
+  it('with a field that was left out after all are content with that', async () => {
+    const { made, executed } = passing(z.string().optional(), [ABSENT]);
     const { start, until, decideAll } = await launch(made);
     const run = await start({ workflow: 'agents' });
-    await until(run, 'awaiting_approval');
-    expect((await cardsOf(fleet as Fleet, run)).map(argumentsOf)).toEqual([GOOD]);
+    await until(run, 'awaiting_approval', 5_000);
     await decideAll(run, 'approve');
     await until(run, 'completed');
-    expect(await effects(provider)).toEqual({ a: 1 });
-  });
-
-  it('a review may leave its optional fields undefined', async () => {
-    const { start, until } = await launch(
-      once({ review: () => ({ summary: 'Pay', undo: undefined, note: undefined }) as never }),
-    );
-    await until(await start({ workflow: 'agents' }), 'awaiting_approval', 5_000);
-    const [card] = await cardsOf(fleet as Fleet, await latest());
-    expect(card?.review.review).toEqual({ summary: 'Pay' });
-  });
-
-  async function latest(): Promise<string> {
-    const [row] = await (fleet as Fleet).rows<{ id: string }>('select id from countersign.runs');
-    return row?.id ?? '';
-  }
-});
-
-describe('arguments at rest', () => {
-  it('a record of arguments that does not open is noticed before the ledger believes in an attempt', async () => {
-    const made = crew(
-      () =>
-        named('payer', {
-          tools: [
-            action({
-              name: 'pay',
-              description: 'Pay',
-              parameters: payment,
-              execute: (args, { operationKey, signal }) =>
-                provider.client.create(`pay-${args.to}`, args, { idempotencyKey: operationKey, signal }),
-              recovery: manual(),
-              approval: { policy: 'payments' },
-            }),
-          ],
-        }),
-      (_agent, turn) =>
-        turn === 0 ? ['a', 'b'].map((to) => ({ name: 'pay', arguments: { to, amount: 1 } })) : 'done',
-    );
-    const { start, until, decideAll, rows } = await launch(made);
-    const run = await start({ workflow: 'agents' });
-    await until(run, 'awaiting_approval');
-    // Each row gets the other one's sealed arguments.
-    await rows(`update countersign.actions a set sealed_arguments = b.sealed_arguments
-      from countersign.actions b where a.run_id = b.run_id and a.id <> b.id`);
-    await decideAll(run, 'approve');
-    await until(run, 'quarantined');
-    expect(await dispatches(provider)).toBe(0);
-    expect(await rows('select distinct state, attempt from countersign.actions')).toEqual([
-      { state: 'prepared', attempt: 0 },
-    ]);
+    expect(executed).toEqual([GOOD]);
   });
 });
-
-function raise(): never {
-  throw new TypeError('a bug of the author');
-}

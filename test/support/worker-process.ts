@@ -38,7 +38,8 @@ export async function startWorkerProcess(config: WorkerMainConfig): Promise<Work
   const killAtExit = () => void child.kill('SIGKILL');
   process.once('exit', killAtExit);
   const exited = new Promise<void>((resolve) =>
-    child.once('exit', () => {
+    // Not 'exit': its last lines are still to be read then.
+    child.once('close', () => {
       process.off('exit', killAtExit);
       resolve();
     }),
@@ -55,7 +56,9 @@ export async function startWorkerProcess(config: WorkerMainConfig): Promise<Work
     },
     async stop() {
       child.kill('SIGTERM');
-      return (await line('stopped', HALT_MS)).counts ?? {};
+      const { counts } = await line('stopped', HALT_MS);
+      await exited;
+      return counts ?? {};
     },
     exit: () =>
       child.exitCode === null && child.signalCode === null
@@ -68,6 +71,10 @@ export async function startWorkerProcess(config: WorkerMainConfig): Promise<Work
 function reader(child: ChildProcess, exited: Promise<void>) {
   if (child.stdout === null) throw new Error('the process has no stdout');
   const lines: Line[] = [];
+  let ended = false;
+  child.once('close', () => {
+    ended = true;
+  });
   let wake = () => {};
   createInterface({ input: child.stdout }).on('line', (text) => {
     lines.push(JSON.parse(text) as Line);
@@ -78,7 +85,7 @@ function reader(child: ChildProcess, exited: Promise<void>) {
     for (;;) {
       const found = lines.find((line) => line.event === event);
       if (found !== undefined) return found;
-      if (child.exitCode !== null || child.signalCode !== null) {
+      if (ended) {
         throw new Error(`the process ended (${child.exitCode ?? child.signalCode}) before it was ${event}`);
       }
       if (Date.now() > end) throw new Error(`the process was not ${event} within ${timeoutMs} ms`);

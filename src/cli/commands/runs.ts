@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { CountersignError } from '../../errors.ts';
 import { cancelRun, explain, listClaims, listRuns, showRun } from '../../runs/index.ts';
-import { visibleJson } from '../../visible-text.ts';
+import { visibleJson, visibleLines } from '../../visible-text.ts';
 import { group, leaf } from '../command.ts';
 import { facts, fromNow, globalsOf, Lines, moment, print, table } from '../output.ts';
 import { type Session, subjectOf, withSession } from '../session.ts';
@@ -32,7 +32,7 @@ export function addRuns(program: Command): void {
     const explained = await withSession(globalsOf(command), ({ db, tenant }) =>
       explain(db, { tenant, runId }),
     );
-    print(command, { json: explained, text: explained.text });
+    print(command, { json: explained, text: visibleLines(explained.text) });
   });
 
   addRunRecovery(runs);

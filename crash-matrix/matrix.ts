@@ -1,0 +1,126 @@
+/** The matrix: clean runs list the points, schedules run in lanes side by side, outcomes are kept as they come. */
+import type { Cleanup } from '../lab/cleanup.ts';
+import type { Lane } from './lane.ts';
+import { openLane } from './lane.ts';
+import { type Pace, paceOf } from './pace.ts';
+import { type Point, planOf, pointsOf } from './plan.ts';
+import { type Outcome, runSchedule } from './run-schedule.ts';
+import { SCENARIOS, type Scenario } from './scenarios.ts';
+import { nameOf, type Schedule } from './schedule.ts';
+import type { Servers } from './servers.ts';
+
+export type MatrixOptions = {
+  scenarios: readonly Scenario[];
+  parallel: number;
+  seed: number;
+  /** Of the plan's schedules; the rest is left out. Infinity: all. */
+  limit: number;
+  pace: number;
+  /** Run just these, without clean runs. */
+  only: readonly Schedule[];
+  /** Names of schedules that an earlier call has finished. */
+  done: ReadonlySet<string>;
+  onOutcome: (outcome: Outcome, progress: { finished: number; planned: number }) => void;
+};
+
+export type MatrixResult = { points: Point[]; outcomes: Outcome[]; planned: number };
+
+export async function runMatrix(
+  cleanup: Cleanup,
+  servers: Servers,
+  options: MatrixOptions,
+): Promise<MatrixResult> {
+  const pool = new LanePool(cleanup, servers, paceOf(options.pace));
+  const points: Point[] = [];
+  const outcomes: Outcome[] = [];
+  let planned = options.only.length;
+  const keep = (outcome: Outcome): void => {
+    outcomes.push(outcome);
+    options.onOutcome(outcome, { finished: outcomes.length, planned });
+  };
+  try {
+    if (options.only.length > 0) {
+      await inLanes(pool, options.parallel, options.only, keep);
+      return { points, outcomes, planned };
+    }
+    const clean = options.scenarios.map(({ name }) => cleanSchedule(name));
+    await inLanes(pool, options.parallel, clean, (outcome) => {
+      points.push(...pointsOf(outcome.schedule.scenario, outcome.trace));
+      keep(outcome);
+    });
+    const order = (point: Point) => SCENARIOS.findIndex(({ name }) => name === point.scenario);
+    points.sort((a, b) => order(a) - order(b));
+    const wanted = planOf(points, options.seed).slice(0, options.limit);
+    planned = clean.length + wanted.length;
+    const due = wanted.filter((schedule) => !options.done.has(nameOf(schedule)));
+    await inLanes(pool, options.parallel, due, keep);
+    return { points, outcomes, planned };
+  } finally {
+    await pool.close();
+  }
+}
+
+export function cleanSchedule(scenario: string): Schedule {
+  return { scenario, role: 'worker', operation: 'nothing', occurrence: 1, fault: 'none' };
+}
+
+async function inLanes(
+  pool: LanePool,
+  parallel: number,
+  schedules: readonly Schedule[],
+  onOutcome: (outcome: Outcome) => void,
+): Promise<void> {
+  const waiting = [...schedules];
+  const work = async (index: number): Promise<void> => {
+    for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
+      const lane = await pool.lane(index);
+      const outcome = await attempt(lane, next);
+      onOutcome(outcome);
+      if (outcome.violations.length > 0) {
+        // What went wrong may have left something that goes on: the next schedule starts in a clean room.
+        await pool.discard(index);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(parallel, schedules.length) }, (_, index) => work(index)));
+}
+
+/** A driver that breaks down has proved nothing: that is reported like a violation, never skipped. */
+async function attempt(lane: Lane, schedule: Schedule): Promise<Outcome> {
+  try {
+    return await runSchedule(lane, schedule);
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error);
+    return { schedule, fired: false, violations: [`driver: ${text}`], tookMs: 0, trace: [] };
+  }
+}
+
+class LanePool {
+  readonly #cleanup: Cleanup;
+  readonly #servers: Servers;
+  readonly #pace: Pace;
+  readonly #lanes = new Map<number, Lane>();
+
+  constructor(cleanup: Cleanup, servers: Servers, pace: Pace) {
+    this.#cleanup = cleanup;
+    this.#servers = servers;
+    this.#pace = pace;
+  }
+
+  async lane(index: number): Promise<Lane> {
+    const lane =
+      this.#lanes.get(index) ?? (await openLane(this.#cleanup, this.#servers, { index, pace: this.#pace }));
+    this.#lanes.set(index, lane);
+    return lane;
+  }
+
+  async discard(index: number): Promise<void> {
+    const lane = this.#lanes.get(index);
+    this.#lanes.delete(index);
+    await lane?.close();
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#lanes.keys()].map((index) => this.discard(index)));
+  }
+}
