@@ -11,6 +11,8 @@ import type { ActionFact, Facts } from './facts.ts';
 export type Effect = { key: string | null; body: Record<string, unknown> };
 
 export type Expected = {
+  /** Nobody will do anything more: the rows are final, and must say so. */
+  ended: boolean;
   /** Statuses in which each run may be. */
   ends: readonly string[];
   /** Effects by payee. */
@@ -32,20 +34,25 @@ export type World = {
 /** `I4: …`. Sorted by invariant. */
 export type Violation = string;
 
+/** What must hold at every moment, and, once everybody is done, what must have been reached. */
 export function check(facts: Facts, world: World): Violation[] {
-  return [
+  const always = [
     ...checkEffects(facts, world),
     ...checkAuthority(facts, world),
     ...checkEpochs(facts),
     ...checkReviewed(facts, world),
+    ...checkRecord(facts),
+  ];
+  const finally_ = [
+    ...checkNumbers(facts, world),
     ...checkLedger(facts, world),
     ...checkProgress(facts, world),
-    ...checkRecord(facts),
     ...checkExplained(facts, world),
-  ].sort();
+  ];
+  return [...always, ...(world.expected.ended ? finally_ : [])].sort();
 }
 
-/** I4: one effect for each key, and as many as there should be. */
+/** I4: one effect for each key, and no more than there should be. */
 function checkEffects(facts: Facts, { effects, expected }: World): Violation[] {
   const found: Violation[] = [];
   const byKey = countBy(effects, ({ key }) => key ?? 'no key');
@@ -57,20 +64,24 @@ function checkEffects(facts: Facts, { effects, expected }: World): Violation[] {
       found.push(`I1: an effect under ${key}, which no ledger row knows`);
     }
   }
-  const byPayee = countBy(effects, ({ body }) => String(body.to));
-  for (const [payee, wanted] of Object.entries(expected.effects)) {
-    const count = byPayee.get(payee) ?? 0;
-    const missing = count < wanted && !(expected.effectsMayBeMissing === true && wasWithdrawn(facts));
-    if (count > wanted || missing) {
+  for (const [payee, count] of countBy(effects, ({ body }) => String(body.to))) {
+    const wanted = expected.effects[payee] ?? 0;
+    if (count > wanted) {
       found.push(`I4: ${count} effects for ${payee}, expected ${wanted}`);
     }
   }
-  for (const [payee, count] of byPayee) {
-    if (expected.effects[payee] === undefined) {
-      found.push(`I4: ${count} effects for ${payee}, expected none`);
-    }
-  }
   return found;
+}
+
+/** I4: and no fewer. */
+function checkNumbers(facts: Facts, { effects, expected }: World): Violation[] {
+  if (expected.effectsMayBeMissing === true && wasWithdrawn(facts)) {
+    return [];
+  }
+  const byPayee = countBy(effects, ({ body }) => String(body.to));
+  return Object.entries(expected.effects)
+    .filter(([payee, wanted]) => (byPayee.get(payee) ?? 0) < wanted)
+    .map(([payee, wanted]) => `I4: ${byPayee.get(payee) ?? 0} effects for ${payee}, expected ${wanted}`);
 }
 
 function wasWithdrawn(facts: Facts): boolean {
@@ -164,7 +175,7 @@ function checkProgress(facts: Facts, { expected }: World): Violation[] {
       }
     }
   }
-  return [...found, ...facts.deadLetters.map((letter) => `I9: given up as a dead letter (${letter})`)];
+  return found;
 }
 
 /** I10: the events are gapless and their chain is whole. */
@@ -172,6 +183,7 @@ function checkRecord(facts: Facts): Violation[] {
   const alerts = facts.events.filter(({ kind }) => kind === 'security_alert' || kind === 'run_quarantined');
   return [
     ...facts.brokenLinks.map((link) => `I10: the chain of events is broken at ${link}`),
+    ...facts.deadLetters.map((letter) => `I9: given up as a dead letter (${letter})`),
     ...alerts.map(({ kind, data }) => `I7: ${kind} (${String(data.code ?? data.reason)})`),
   ];
 }

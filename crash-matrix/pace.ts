@@ -15,6 +15,8 @@ export type Pace = {
   lockMs: number;
   /** First wait before a failed segment is run again. */
   retryDelayMs: number;
+  /** How often the driver looks. */
+  stepMs: number;
   /** How long a client waits for the api before it asks again. */
   clientMs: number;
   /** How late a delayed answer comes: past every deadline of its caller. */
@@ -37,13 +39,14 @@ export function paceOf(factor: number): Pace {
     sendWithinMs: scaled(200),
     callTimeoutMs: scaled(400),
     settlesWithinMs: scaled(100),
-    reconcileMs: 50,
-    sweepMs: 100,
+    reconcileMs: scaled(100),
+    sweepMs: scaled(100),
     patienceMs: scaled(300),
-    relayIdleMs: 20,
+    relayIdleMs: scaled(40),
     claimMs: scaled(1_000),
     lockMs: scaled(1_500),
-    retryDelayMs: 50,
+    retryDelayMs: scaled(50),
+    stepMs: scaled(30),
     clientMs: scaled(1_000),
     delayMs: scaled(1_500),
     publishDelayMs: 5_500,

@@ -9,6 +9,8 @@ export type Report = {
   faults: readonly string[];
   /** That ran, clean ones included. */
   schedules: number;
+  /** That recovered only with longer deadlines: the machine was busy with other things. */
+  retried: number;
   /** Of these, the ones whose fault really struck. */
   fired: number;
   violations: { schedule: string; found: string[]; replay: string }[];
@@ -20,6 +22,7 @@ export function reportOf(result: MatrixResult, options: { backend: string; pace:
     operations: operationsOf(result.points).length,
     faults: INJECTED,
     schedules: result.outcomes.length,
+    retried: result.outcomes.filter(({ retried }) => retried).length,
     fired: result.outcomes.filter(({ fired, schedule }) => fired && schedule.fault !== 'none').length,
     violations: wrong.map(({ schedule, violations }) => ({
       schedule: nameOf(schedule),

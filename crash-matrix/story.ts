@@ -23,8 +23,9 @@ type Seen = {
   unknown: { id: string; tool: string; overdue: boolean }[];
 };
 
-const STEP_MS = 15;
 const ENDED = ['completed', 'failed', 'cancelled', 'superseded'];
+/** Nothing moves from here without an operator: there is nothing to wait for. */
+const GIVEN_UP = ['dead_lettered', 'quarantined'];
 
 /** parameter: tenant. Open actions that only a person can judge come with whether their attempt can still be on its way. */
 const SEEN = `
@@ -47,8 +48,11 @@ export async function playStory(lane: Lane, scenario: Scenario, tenant: string):
       story.ended = true;
       return story;
     }
+    if (seen !== null && GIVEN_UP.includes(seen.status)) {
+      return story;
+    }
     if (!(await person.act(seen))) {
-      await sleep(STEP_MS);
+      await sleep(lane.place.pace.stepMs);
     }
   }
   return story;

@@ -35,7 +35,8 @@ create table tenants (
     constraint "a tenant has a name of 1 to 512 characters" check (length(id) between 1 and 512),
   created_at timestamptz not null default clock_timestamp()
 );
-comment on table tenants is 'Isolation boundaries. A row appears with the tenant''s first run.';
+comment on table tenants is 'Isolation boundaries. A row appears with the tenant''s first run. Nothing refers to it: a caller''s open
+transaction that starts a run must keep no other start of its tenant waiting.';
 
 create table workflows (
   name text not null,
@@ -61,7 +62,7 @@ comment on column workers.workflows is 'name@version of each workflow it has loa
 comment on column workers.tools is 'Manifest digests of every action() tool it has loaded.';
 
 create table sessions (
-  tenant text not null references tenants (id),
+  tenant text not null,
   id text not null constraint "a session has an id of 1 to 512 characters" check (length(id) between 1 and 512),
   version integer not null default 0,
   operations jsonb not null default '{}',
@@ -85,7 +86,7 @@ create table session_items (
 comment on table session_items is 'A session''s history in order, from position 0.';
 
 create table runs (
-  tenant text not null references tenants (id),
+  tenant text not null,
   id uuid not null,
   workflow text not null,
   version text not null,
@@ -99,6 +100,7 @@ create table runs (
   holder uuid,
   held_until timestamptz,
   attempts_in_round integer not null default 0,
+  claims_in_segment integer not null default 0,
   round integer not null default 1,
   state_schema text not null,
   manifest text[] not null default '{}',

@@ -15,13 +15,13 @@ create function append_event(p_tenant text, p_run uuid, p_kind text, p_data json
 language plpgsql
 as $$
 declare
-  head record;
   at_time timestamptz := clock_timestamp();
 begin
-  select n, digest into head from events where tenant = p_tenant and run_id = p_run order by n desc limit 1;
   insert into events (tenant, run_id, n, kind, data, at, previous, digest)
-  values (p_tenant, p_run, coalesce(head.n, 0) + 1, p_kind, p_data, at_time, coalesce(head.digest, '\x'),
-    event_digest(coalesce(head.digest, '\x'), p_tenant, p_run, coalesce(head.n, 0) + 1, p_kind, p_data, at_time));
+  select p_tenant, p_run, coalesce(head.n, 0) + 1, p_kind, p_data, at_time, coalesce(head.digest, '\x'),
+    event_digest(coalesce(head.digest, '\x'), p_tenant, p_run, coalesce(head.n, 0) + 1, p_kind, p_data, at_time)
+  from (values (1)) as always
+  left join (select e.n, e.digest from events e where e.tenant = p_tenant and e.run_id = p_run order by e.n desc limit 1) head on true;
 end
 $$;
 
@@ -204,7 +204,11 @@ begin
     return;
   end if;
   if existing.id is null then
-    insert into tenants (id) values (p_tenant) on conflict do nothing;
+    -- Of two transactions that start a tenant's first run at once one records the tenant, and neither waits.
+    if not exists (select 1 from tenants t where t.id = p_tenant)
+       and pg_try_advisory_xact_lock(hashtextextended('countersign tenant ' || p_tenant, 0)) then
+      insert into tenants (id) values (p_tenant) on conflict do nothing;
+    end if;
     if p_session is not null then
       run_id := free_session(p_tenant, p_session, p_supersede);
       if run_id is not null then
@@ -297,6 +301,7 @@ begin
   end if;
 
   update runs t set status = 'running', epoch = t.epoch + 1, holder = p_worker, attempts_in_round = t.attempts_in_round + 1,
+    claims_in_segment = t.claims_in_segment + 1,
     held_until = clock_timestamp() + p_ttl_ms * interval '1 millisecond', changed_at = clock_timestamp()
   where t.tenant = p_tenant and t.id = p_run;
   perform append_event(p_tenant, p_run, 'run_claimed', jsonb_build_object('epoch', r.epoch + 1, 'worker', p_worker,
@@ -338,12 +343,15 @@ begin
   from actions a
   left join lateral (select * from approvals q where q.tenant = a.tenant and q.action_id = a.id order by q.created_at desc limit 1) p on true
   where a.tenant = p_tenant and a.run_id = p_run and a.segment >= r.segment - 1;
-  select jsonb_agg(jsonb_build_object('path', m.path, 'n', m.n, 'request_digest', m.request_digest, 'sealed', encode(m.sealed, 'base64'))
-      order by m.path, m.n)
-    into calls
-  from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment and m.take = 0;
-  select jsonb_object_agg(t.call_id, encode(t.sealed, 'base64')) into tool_results
-  from tool_results t where t.tenant = p_tenant and t.run_id = p_run and t.segment = r.segment;
+  -- A segment's first claim has nothing stored yet.
+  if r.claims_in_segment > 1 then
+    select jsonb_agg(jsonb_build_object('path', m.path, 'n', m.n, 'request_digest', m.request_digest, 'sealed', encode(m.sealed, 'base64'))
+        order by m.path, m.n)
+      into calls
+    from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment and m.take = 0;
+    select jsonb_object_agg(t.call_id, encode(t.sealed, 'base64')) into tool_results
+    from tool_results t where t.tenant = p_tenant and t.run_id = p_run and t.segment = r.segment;
+  end if;
   if r.session_id is not null then
     session := load_session(p_tenant, p_run, r.session_id, r.segment = 0);
   end if;
@@ -417,9 +425,10 @@ end
 $$;
 
 -- One batched heartbeat: renews every hold of a worker that is still its own, across tenants, and keeps the worker
--- alive. Returns the runs still held; what is missing has been lost.
+-- alive. A run whose row is busy (a transactional effect, a decision) is passed over: it must not let the others run out.
+-- Returns the runs still held, and whether each was renewed; what is missing has been lost.
 create function renew_holds(p_worker uuid, p_ttl_ms integer, p_alive_ms integer, p_tenants text[], p_runs uuid[], p_epochs integer[])
-returns table (tenant text, run_id uuid)
+returns table (tenant text, run_id uuid, renewed boolean)
 language plpgsql security definer set search_path = countersign, pg_temp
 as $$
 begin
@@ -429,11 +438,16 @@ begin
       select r.tenant, r.id from unnest(p_tenants, p_runs, p_epochs) as held (tenant, id, epoch)
       join runs r on r.tenant = held.tenant and r.id = held.id
       where r.epoch = held.epoch and r.status = 'running' and r.holder = p_worker
-      order by r.tenant, r.id for no key update of r)
-    update runs r set held_until = clock_timestamp() + p_ttl_ms * interval '1 millisecond'
-    from mine where r.tenant = mine.tenant and r.id = mine.id
-      and r.status = 'running' and r.holder = p_worker
-    returning r.tenant, r.id;
+      order by r.tenant, r.id for no key update of r skip locked),
+    done as (
+      update runs r set held_until = clock_timestamp() + p_ttl_ms * interval '1 millisecond'
+      from mine where r.tenant = mine.tenant and r.id = mine.id
+        and r.status = 'running' and r.holder = p_worker
+      returning r.tenant, r.id)
+    select r.tenant, r.id, exists (select 1 from done d where d.tenant = r.tenant and d.id = r.id)
+    from unnest(p_tenants, p_runs, p_epochs) as held (tenant, id, epoch)
+    join runs r on r.tenant = held.tenant and r.id = held.id
+    where r.epoch = held.epoch and r.status = 'running' and r.holder = p_worker;
 end
 $$;
 

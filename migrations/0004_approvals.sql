@@ -51,7 +51,7 @@ begin
   if p_session is not null then
     perform store_session(p_tenant, r, p_session);
   end if;
-  update runs set segment = p_number, state_schema = p_state_schema, manifest = p_manifest, usage = p_usage, attempts_in_round = 0
+  update runs set segment = p_number, state_schema = p_state_schema, manifest = p_manifest, usage = p_usage, attempts_in_round = 0, claims_in_segment = 0
   where tenant = p_tenant and id = p_run;
   return settle_run_status(p_tenant, p_run, true);
 end

@@ -487,6 +487,12 @@ inline revoke_approval() { approval = REVOKED; close_action(); settle_run_status
 #define quiet           (status == READY || (status == RUNNING && !hold))
 #endif
 
+#ifdef MUT_SWEEP_IGNORES_WAITING
+#define sees_waiting    false
+#else
+#define sees_waiting    (!ended && status != DEAD_LETTERED && status != RUNNING && computed_status != status)
+#endif
+
 inline sweep_run() {
     if :: lapsed -> expire_approval() :: else fi;
     settle_run_status(false);
@@ -710,8 +716,8 @@ end_idle:
 }
 
 /* A named person: looks at an unknown attempt, and later says what became of it. */
-#ifdef DROP_PERSON_PATIENCE
-#define may_look        true
+#if defined(DROP_PERSON_PATIENCE) || defined(PERSON_AT_ONCE)
+#define may_look        (past_grace == attempt || early_asks > 0)
 #else
 #define may_look        (past_grace == attempt)
 #endif
@@ -729,14 +735,21 @@ proctype Person()
 end_idle:
     atomic {
         action == OUTCOME_UNKNOWN && asks_person && may_look ->
+        if :: past_grace < attempt -> early_asks-- :: else fi;
         seen = attempt;
         if
         :: effects > 0 -> verdict = succeeded
         :: effects == 0 -> verdict = absent
         :: verdict = abandoned
-        fi
+        fi;
+#ifdef PERSON_AT_ONCE
+        goto says
+#endif
     };
-    atomic { resolve_action(seen, verdict); seen = 0; verdict = 0; goto end_idle }
+    atomic {
+        skip;
+says:   resolve_action(seen, verdict); seen = 0; verdict = 0; goto end_idle
+    }
 }
 
 active proctype Sweeper()
@@ -745,7 +758,7 @@ end_idle:
     do
     :: atomic {
            lapsed ||
-           (!ended && status != DEAD_LETTERED && status != RUNNING && computed_status != status) ||
+           sees_waiting ||
            (status == AWAITING_RECONCILIATION && calls_person) ||
            (quiet && len(jobs) < MAX_JOBS && !(jobs??[eval(wake)])) ->
            sweep_run()

@@ -114,7 +114,7 @@ export function readSettings(env: NodeJS.ProcessEnv = process.env): Settings {
     logLevel: value.LOG_LEVEL ?? 'info',
     workflowsFile: value.COUNTERSIGN_WORKFLOWS,
     concurrency: value.COUNTERSIGN_CONCURRENCY ?? 8,
-    holdTtlMs: durationMs((value.COUNTERSIGN_HOLD_TTL ?? '30s') as Duration, 'COUNTERSIGN_HOLD_TTL'),
+    holdTtlMs: holdTtl((value.COUNTERSIGN_HOLD_TTL ?? '30s') as Duration, 'COUNTERSIGN_HOLD_TTL'),
     patienceMs: durationMs((value.COUNTERSIGN_PATIENCE ?? '15s') as Duration, 'COUNTERSIGN_PATIENCE'),
     exitWithParent: value.COUNTERSIGN_EXIT_WITH_PARENT === '1',
   };
@@ -179,6 +179,18 @@ export function requiredTokens(config: Settings): readonly ApiToken[] {
     );
   }
   return config.apiTokens;
+}
+
+/** Heartbeats come three times within a ttl; a shorter one would be lost to an ordinary pause of the process. */
+const MIN_HOLD_TTL_MS = 1_000;
+
+/** @throws CONFIG_INVALID for anything shorter than a second. */
+export function holdTtl(value: Duration, field: string): number {
+  const ms = durationMs(value, field);
+  if (ms < MIN_HOLD_TTL_MS) {
+    throw invalid(field, 'must be at least 1s');
+  }
+  return ms;
 }
 
 /** @param given on the command line; default COUNTERSIGN_WORKFLOWS. @throws CONFIG_INVALID when neither names a file. */

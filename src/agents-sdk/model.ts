@@ -72,22 +72,34 @@ export function journaledProvider(inner: ModelProvider): ModelProvider {
   };
 }
 
+/** Equal to nothing that can be thrown. */
+const NONE = Symbol('no failure');
+
 async function respond(inner: Model, request: ModelRequest): Promise<ModelResponse> {
   const scope = currentSegment('A model of a workflow');
   assertGoing(scope);
-  assertJournalable(request);
   const n = scope.shared.counters.get(scope.path) ?? 0;
   let answer: ModelAnswer;
+  let modelFailure: unknown = NONE;
   try {
+    assertJournalable(request);
     answer = await scope.port.respond({
       path: scope.path,
       n,
       requestDigest: requestDigest(request),
-      ask: async () => toAnswer(await gate('model', 'ask', () => inner.getResponse(request))),
+      ask: async () => {
+        try {
+          return toAnswer(await gate('model', 'ask', () => inner.getResponse(request)));
+        } catch (error) {
+          modelFailure = error;
+          throw error;
+        }
+      },
     });
   } catch (error) {
-    // An agent used as a tool would turn this into "an error occurred, try again" for its caller's model.
-    if (scope.path !== '') {
+    // What the journal refuses is final, whatever retry policy the agent has. A model's own failure ends the segment too
+    // where an agent used as a tool would turn it into "an error occurred, try again" for its caller's model.
+    if (scope.path !== '' || error !== modelFailure) {
       stopSegment(scope, error);
     }
     throw error;

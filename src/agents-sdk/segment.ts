@@ -32,7 +32,12 @@ const runners = new WeakMap<ModelProvider, Runner>();
 function runnerFor(provider: ModelProvider): Runner {
   const known =
     runners.get(provider) ??
-    new Runner({ modelProvider: journaledProvider(provider), tracingDisabled: true });
+    new Runner({
+      modelProvider: journaledProvider(provider),
+      tracingDisabled: true,
+      // The answer that names it is stored: thrown, the error would come again at every retry.
+      toolNotFoundBehavior: 'return_error_to_model',
+    });
   runners.set(provider, known);
   return known;
 }

@@ -1,7 +1,7 @@
 import { CommanderError } from 'commander';
 import { CountersignError, isCountersignError } from '../errors.ts';
+import { exitCodeOf } from '../exit-code.ts';
 import { describeError } from '../log.ts';
-import { exitCodeOf } from '../processes/index.ts';
 import { visibleLines } from '../visible-text.ts';
 
 /**

@@ -4,33 +4,52 @@ import { Command } from 'commander';
 import { CountersignError } from '../errors.ts';
 import { packageRoot } from '../postgres/index.ts';
 import { refuseLeftovers, withGlobals } from './command.ts';
-import { addActions } from './commands/actions.ts';
-import { addApprovals } from './commands/approvals.ts';
-import { addDeadLetters } from './commands/dead-letters.ts';
-import { addKeys } from './commands/keys.ts';
-import { addLocal } from './commands/local.ts';
-import { addOperate } from './commands/operate.ts';
-import { addProcesses } from './commands/processes.ts';
-import { addRuns } from './commands/runs.ts';
-import { addStart } from './commands/start.ts';
-import { addVersions } from './commands/versions.ts';
 import { report } from './failure.ts';
 
 const AFTER = `
 Where it works: DATABASE_URL (and REDIS_URL), else the fleet that \`countersign dev\` runs.
 Exit codes: 0 done, 1 refused or failed, 2 usage, 3 unavailable (try again), 130 interrupted.`;
 
+type Add = (program: Command) => void;
+
+/**
+ * The commands, in the order of --help. Each group is loaded only when its command is asked for: most of the time of a
+ * short command would else go into loading the SDK, the queue and the web server that it does not use.
+ */
+const GROUPS: readonly { names: readonly string[]; load: () => Promise<Add> }[] = [
+  { names: ['demo', 'dev'], load: async () => (await import('./commands/local.ts')).addLocal },
+  { names: ['start'], load: async () => (await import('./commands/start.ts')).addStart },
+  { names: ['runs'], load: async () => (await import('./commands/runs.ts')).addRuns },
+  { names: ['approvals'], load: async () => (await import('./commands/approvals.ts')).addApprovals },
+  { names: ['actions'], load: async () => (await import('./commands/actions.ts')).addActions },
+  { names: ['dlq'], load: async () => (await import('./commands/dead-letters.ts')).addDeadLetters },
+  { names: ['versions'], load: async () => (await import('./commands/versions.ts')).addVersions },
+  {
+    names: ['worker', 'relay', 'reconciler', 'api'],
+    load: async () => (await import('./commands/processes.ts')).addProcesses,
+  },
+  { names: ['migrate', 'deliver'], load: async () => (await import('./commands/operate.ts')).addOperate },
+  { names: ['keys'], load: async () => (await import('./commands/keys.ts')).addKeys },
+];
+
 /** Runs one command line (without node and the file) and returns the exit code. */
 export async function runCli(args: readonly string[]): Promise<number> {
   try {
-    await buildProgram().parseAsync(args, { from: 'user' });
+    const program = await buildProgram(commandIn(args));
+    await program.parseAsync(args, { from: 'user' });
     return 0;
   } catch (error) {
     return report(error, args.includes('--json'));
   }
 }
 
-function buildProgram(): Command {
+/** The command's name when it is plain to see; null when only the whole program can tell. */
+function commandIn(args: readonly string[]): string | null {
+  const [first] = args.filter((arg) => arg !== '--json');
+  return first !== undefined && !first.startsWith('-') ? first : null;
+}
+
+async function buildProgram(name: string | null): Promise<Command> {
   // Set before the commands are added, which inherit it: errors come back to runCli, which alone prints them.
   const program = new Command('countersign')
     .description('Carries a human-approved agent action to exactly one effect.')
@@ -41,16 +60,10 @@ function buildProgram(): Command {
     .version(packageVersion(), '-V, --version')
     .addHelpText('after', AFTER);
   withGlobals(program);
-  addLocal(program);
-  addStart(program);
-  addRuns(program);
-  addApprovals(program);
-  addActions(program);
-  addDeadLetters(program);
-  addVersions(program);
-  addProcesses(program);
-  addOperate(program);
-  addKeys(program);
+  const asked = GROUPS.filter(({ names }) => name !== null && names.includes(name));
+  for (const add of await Promise.all((asked.length > 0 ? asked : GROUPS).map(({ load }) => load()))) {
+    add(program);
+  }
   return program
     .allowExcessArguments()
     .allowUnknownOption()

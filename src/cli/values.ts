@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from 'commander';
+import { holdTtl } from '../config.ts';
 import { type Duration, durationMs } from '../duration.ts';
 import { isCountersignError } from '../errors.ts';
 import { ROLES, type Role } from '../fleet-file.ts';
@@ -17,6 +18,15 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
 export function duration(text: string): number {
   try {
     return durationMs(text as Duration, 'It');
+  } catch (error) {
+    throw new InvalidArgumentError(isCountersignError(error) ? error.message : 'It must be a duration.');
+  }
+}
+
+/** A worker's hold. */
+export function ttl(text: string): number {
+  try {
+    return holdTtl(text as Duration, 'It');
   } catch (error) {
     throw new InvalidArgumentError(isCountersignError(error) ? error.message : 'It must be a duration.');
   }

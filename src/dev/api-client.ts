@@ -2,7 +2,7 @@ import type { ApprovalCard, ApprovalSummary, Decided } from '../approvals/index.
 import { CountersignError, ERROR_CODES, type ErrorCode } from '../errors.ts';
 import type { Explanation, Started } from '../runs/index.ts';
 
-/** What the demo asks of the api, as any program would: over HTTP, with a token. */
+/** What the demo asks of the api over HTTP with a token, like every other program. */
 export type ApiClient = {
   start(body: { workflow: string; input: string; key: string }): Promise<Started>;
   run(id: string): Promise<{ id: string; status: string; reason: string | null; output: unknown }>;

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, readlink, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, readdir, readlink, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { isAlive } from '../fleet-file.ts';
@@ -14,7 +14,10 @@ export async function makeDemoHome(): Promise<string> {
       await removeDemoHome(path.join(tmpdir(), name)).catch(() => undefined);
     }
   }
-  return mkdtemp(path.join(tmpdir(), `${PREFIX}${process.pid}-`));
+  const home = await mkdtemp(path.join(tmpdir(), `${PREFIX}${process.pid}-`));
+  // Entry, not reading: started by root, Postgres runs as somebody else, and its folder is in here.
+  await chmod(home, 0o711);
+  return home;
 }
 
 export async function removeDemoHome(home: string): Promise<void> {

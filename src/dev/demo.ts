@@ -51,6 +51,7 @@ export async function runDemo(options: DemoOptions): Promise<DemoReport> {
       holdTtl: HOLD_TTL,
       patience: PATIENCE,
       restart: false,
+      ports: 'any',
       signal,
       note,
     });

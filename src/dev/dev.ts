@@ -37,6 +37,7 @@ export async function runDev(options: DevOptions): Promise<void> {
       holdTtl: HOLD_TTL,
       patience: PATIENCE,
       restart: true,
+      ports: 'usual',
       signal: interruption.signal,
       onChange: () => {
         if (fleet !== null) {

@@ -21,6 +21,8 @@ export type LocalFleetOptions = {
   /** How long a run may be quiet before the sweep looks at it. */
   patience: string;
   restart: boolean;
+  /** The usual ones, so that a person finds them, or any: several fleets may start at once. */
+  ports: 'usual' | 'any';
   signal: AbortSignal;
   /** Told what happens, and every line of the children. */
   note: (name: string, line: string) => void;
@@ -38,7 +40,7 @@ export type LocalFleet = {
   kill(): void;
 };
 
-/** Where the api and the example provider stand, when nobody else does. */
+/** Where the api and the example provider usually stand, when nobody else does. */
 const API_PORT = 7300;
 const PROVIDER_PORT = 7400;
 
@@ -69,8 +71,10 @@ export async function startLocalFleet(options: LocalFleetOptions): Promise<Local
       'dev',
       applied.length === 0 ? 'the schema is up to date' : `applied migrations ${applied.join(', ')}`,
     );
-    const apiPort = await choosePort(settings.port ?? API_PORT);
-    const providerPort = await choosePort(PROVIDER_PORT);
+    const usual = options.ports === 'usual';
+    // A port that somebody asked for is used or refused, never replaced.
+    const apiPort = settings.port || (await choosePort(usual && settings.port === null ? API_PORT : 0));
+    const providerPort = await choosePort(usual ? PROVIDER_PORT : 0);
     const providerUrl = `http://127.0.0.1:${providerPort}`;
     const specs = processes(options, { servers, secrets, apiPort, providerPort, providerUrl });
     await orInterrupted(signal, Promise.all(specs.map((spec) => supervisor.start(spec))));

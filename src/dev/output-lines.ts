@@ -14,9 +14,18 @@ export function readableLine(line: string): string {
   const level = LEVELS[Number(record.level)];
   const fields = Object.entries(record)
     .filter(([name]) => !BORING.has(name))
-    .map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`);
+    .map(([name, value]) => `${name}=${shortly(name, value)}`);
   const words = [...(level === undefined ? [] : [level]), String(record.msg ?? ''), ...fields];
   return visibleText(words.join(' ')).text;
+}
+
+/** Of an error its codes: its message, if it has one of ours, is in the details of the whole record. */
+function shortly(name: string, value: unknown): string {
+  if (name === 'err' && typeof value === 'object' && value !== null) {
+    const { type, code, cause } = value as { type?: string; code?: string; cause?: unknown };
+    return `${code ?? type ?? 'unknown'}${cause === undefined ? '' : ` (${shortly('err', cause)})`}`;
+  }
+  return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
 function recordOf(line: string): Record<string, unknown> | null {

@@ -124,7 +124,7 @@ function answerAndLog(app: FastifyInstance, log: Log): void {
   app.setNotFoundHandler(async () => {
     throw new CountersignError(
       'ROUTE_NOT_FOUND',
-      'The api has no such method and path; see the list in the documentation.',
+      'The api has no such method and path; everything of it is under /v1/runs and /v1/approvals.',
     );
   });
   app.addHook('onSend', async (_request, reply) => {

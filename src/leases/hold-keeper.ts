@@ -30,15 +30,20 @@ export class HoldKeeper {
     aliveMs: number;
   };
   readonly #timer: NodeJS.Timeout;
-  #beating: Promise<void> = Promise.resolve();
+  #beating: Promise<void> | null = null;
 
   constructor(options: { db: Database; leases: Leases; log: Log; workerId: string; ttlMs: number }) {
     this.#options = { ...options, aliveMs: options.ttlMs * 2 };
     this.#timer = setInterval(() => {
-      this.#beating = this.beatOnce().then(
-        () => undefined,
-        (error: unknown) => options.log.warn({ err: error }, 'heartbeat failed'),
-      );
+      // A beat that Postgres keeps waiting is not joined by a second one: each would take a connection more.
+      this.#beating ??= this.beatOnce()
+        .then(
+          () => undefined,
+          (error: unknown) => options.log.warn({ err: error }, 'heartbeat failed'),
+        )
+        .finally(() => {
+          this.#beating = null;
+        });
     }, options.ttlMs / 3);
   }
 
@@ -70,12 +75,15 @@ export class HoldKeeper {
     return [...this.#holds];
   }
 
-  /** One heartbeat: one statement for all holds. Returns how many are still ours. */
+  /**
+   * One heartbeat: one statement for all holds. Returns how many are still ours. One whose row was busy is ours and not
+   * renewed: it is trusted no longer than before.
+   */
   async beatOnce(): Promise<number> {
     const { db, leases, log, workerId, ttlMs, aliveMs } = this.#options;
     const holds = this.holds();
     const asked = performance.now();
-    const kept = await callFunction<{ tenant: string; run_id: string }>(db, 'renew_holds', [
+    const kept = await callFunction<{ tenant: string; run_id: string; renewed: boolean }>(db, 'renew_holds', [
       workerId,
       ttlMs,
       aliveMs,
@@ -83,12 +91,13 @@ export class HoldKeeper {
       holds.map((hold) => hold.runId),
       holds.map((hold) => hold.epoch),
     ]);
-    const keptKeys = new Set(kept.map((row) => `${row.run_id}/${row.tenant}`));
+    const renewed = new Map(kept.map((row) => [`${row.run_id}/${row.tenant}`, row.renewed]));
     for (const hold of holds) {
-      if (keptKeys.has(`${hold.runId}/${hold.tenant}`)) {
+      const mine = renewed.get(`${hold.runId}/${hold.tenant}`);
+      if (mine === true) {
         hold.trustedUntil = asked + ttlMs * (1 - MARGIN);
         await leases.renew(hold.tenant, hold.runId, hold.leaseHolder, ttlMs);
-      } else if (this.#holds.has(hold)) {
+      } else if (mine === undefined && this.#holds.has(hold)) {
         log.warn({ run: hold.runId, epoch: hold.epoch, code: 'LEASE_LOST' }, 'a hold was lost');
         hold.lost.abort(new Error('LEASE_LOST'));
       }

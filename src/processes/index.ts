@@ -10,7 +10,6 @@ export { type ReconcilerOptions, runReconciler } from './reconciler.ts';
 export { type RelayOptions, runRelay } from './relay.ts';
 export { type ResumeWorker, type ResumeWorkerOptions, runResumeWorker } from './resume-worker.ts';
 export {
-  exitCodeOf,
   type ProcessName,
   type ReadyLine,
   readyLine,

@@ -1,5 +1,6 @@
 import { type Config, readConfig } from '../config.ts';
 import { isCountersignError } from '../errors.ts';
+import { exitCodeOf } from '../exit-code.ts';
 import { playRole } from '../failpoints.ts';
 import { createLog, type Log } from '../log.ts';
 import { runUntilStopped } from './lifetime.ts';
@@ -46,18 +47,4 @@ export function readyLine(name: ProcessName, running: StartedProcess): ReadyLine
     pid: process.pid,
     ...(running.url === undefined ? {} : { url: running.url }),
   };
-}
-
-/** 1 refused or failed, 2 usage, 3 unavailable: the same call may succeed later; 130 interrupted. */
-export function exitCodeOf(error: unknown): number {
-  if (!isCountersignError(error)) {
-    return 1;
-  }
-  if (error.code === 'USAGE') {
-    return 2;
-  }
-  if (error.code === 'INTERRUPTED') {
-    return 130;
-  }
-  return error.retry ? 3 : 1;
 }

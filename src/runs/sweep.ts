@@ -38,22 +38,31 @@ export async function unparkOnce(
   return sweepAll(db, due, 0);
 }
 
+/** Sweeps each of these. One that fails keeps none of the others from its turn; the first error is thrown at the end. */
 export async function sweepAll(
   db: Database,
   due: readonly { tenant: string; run_id: string }[],
   patienceMs: number,
 ): Promise<SweepCounts> {
   const counts: SweepCounts = { looked: 0, expired: 0, settled: 0, announced: 0, dead_outbox: 0 };
+  let failure: unknown;
   for (const { tenant, run_id } of due) {
-    const [row] = await callFunction<{ sweep_run: keyof SweepCounts | 'nothing' }>(db, 'sweep_run', [
-      tenant,
-      run_id,
-      patienceMs,
-    ]);
-    counts.looked += 1;
-    if (row !== undefined && row.sweep_run !== 'nothing') {
-      counts[row.sweep_run] += 1;
+    try {
+      const [row] = await callFunction<{ sweep_run: keyof SweepCounts | 'nothing' }>(db, 'sweep_run', [
+        tenant,
+        run_id,
+        patienceMs,
+      ]);
+      counts.looked += 1;
+      if (row !== undefined && row.sweep_run !== 'nothing') {
+        counts[row.sweep_run] += 1;
+      }
+    } catch (error) {
+      failure ??= error;
     }
+  }
+  if (failure !== undefined) {
+    throw failure;
   }
   return counts;
 }

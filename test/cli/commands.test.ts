@@ -5,7 +5,7 @@ import { action, manual, workflow } from '../../src/index.ts';
 import { resultsIn, scriptedModel, scriptedProvider } from '../fixtures/scripted.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { createFleet, type Fleet } from '../support/fleet.ts';
-import { cli } from './run-cli.ts';
+import { type CliResult, cli, spawnCli } from './run-cli.ts';
 
 let fleet: Fleet;
 const paid: unknown[] = [];
@@ -43,12 +43,12 @@ beforeAll(async () => {
 });
 afterAll(() => fleet?.close());
 
-const ours = (...args: string[]) =>
-  cli(args, {
-    DATABASE_URL: fleet.url,
-    COUNTERSIGN_TENANT: 'acme',
-    COUNTERSIGN_REVIEW_KEYS: fleet.keySpec.review,
-  });
+const env = () => ({
+  DATABASE_URL: fleet.url,
+  COUNTERSIGN_TENANT: 'acme',
+  COUNTERSIGN_REVIEW_KEYS: fleet.keySpec.review,
+});
+const ours = (...args: string[]): Promise<CliResult> => cli(args, env());
 
 type StartAnswer = { runId: string; status: string; approvals: { id: string; state: string }[] };
 
@@ -127,6 +127,18 @@ describe('from start to explanation', () => {
     const other = await ours('start', 'pay', '--key', 'k', '--input', 'b', '--json');
     expect(other.code).toBe(1);
     expect(other.json()).toMatchObject({ error: { code: 'CLIENT_KEY_CONFLICT', details: { field: 'key' } } });
+  });
+});
+
+describe('as processes', () => {
+  it('the same job is done by one command after another', async () => {
+    const run = (...args: string[]) => spawnCli([...args, '--json'], env());
+    const started = (await run('start', 'pay', '--wait')).json<StartAnswer>();
+    const approved = await run('approvals', 'approve', started.approvals[0]?.id ?? '', '--as', 'alice');
+    expect(approved).toMatchObject({ code: 0, stderr: '' });
+    await fleet.until(started.runId, 'completed');
+    const explained = await run('runs', 'explain', started.runId);
+    expect(explained.json()).toMatchObject({ status: 'completed' });
   });
 });
 
@@ -212,10 +224,10 @@ describe('migrate', () => {
   it('makes the schema and the queue’s, and says so again when there is nothing to do', async () => {
     const database = await createTestDatabase('cli migrate');
     await using _ = { [Symbol.asyncDispose]: () => database.drop() };
-    const env = { DATABASE_URL: database.url };
-    const first = (await cli(['migrate', '--json'], env)).json<{ current: number }>();
+    const at = { DATABASE_URL: database.url };
+    const first = (await cli(['migrate', '--json'], at)).json<{ current: number }>();
     expect(first).toMatchObject({ applied: [], queue: 'postgres' });
-    expect(await cli(['migrate'], env)).toMatchObject({
+    expect(await cli(['migrate'], at)).toMatchObject({
       code: 0,
       stdout: expect.stringContaining(`up to date, at migration ${first.current}`),
     });

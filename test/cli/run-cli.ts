@@ -1,8 +1,10 @@
-/** The built command line as a user's process. */
+/** The command line, as a process (`spawnCli`: what a user has) and inside this one (`cli`: the same, ten times as fast). */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
+import { text } from 'node:stream/consumers';
 import { expect } from 'vitest';
+import { runCli } from '../../src/cli/index.ts';
 
 export const MAIN = path.join(import.meta.dirname, '../../dist/src/cli/main.js');
 
@@ -23,6 +25,25 @@ export function cleanEnv(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
 }
 
 export async function cli(args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<CliResult> {
+  const before = { env: process.env, out: process.stdout.write, err: process.stderr.write };
+  const written = { stdout: '', stderr: '' };
+  process.env = cleanEnv(env);
+  const into = (stream: 'stdout' | 'stderr') => (chunk: unknown) => {
+    written[stream] += String(chunk);
+    return true;
+  };
+  process.stdout.write = into('stdout');
+  process.stderr.write = into('stderr');
+  try {
+    return resultOf(await runCli(args), written.stdout, written.stderr);
+  } finally {
+    process.env = before.env;
+    process.stdout.write = before.out;
+    process.stderr.write = before.err;
+  }
+}
+
+export async function spawnCli(args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<CliResult> {
   if (!existsSync(MAIN)) {
     throw new Error(`${MAIN} is missing: run \`npm run build\` first`);
   }
@@ -30,15 +51,12 @@ export async function cli(args: readonly string[], env: NodeJS.ProcessEnv = {}):
     env: cleanEnv(env),
     stdio: ['ignore', 'pipe', 'pipe'],
   });
-  let stdout = '';
-  let stderr = '';
-  child.stdout.on('data', (chunk: Buffer) => {
-    stdout += chunk.toString();
-  });
-  child.stderr.on('data', (chunk: Buffer) => {
-    stderr += chunk.toString();
-  });
-  const code = await new Promise<number | null>((resolve) => child.once('close', resolve));
+  const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+  const [stdout, stderr, code] = await Promise.all([text(child.stdout), text(child.stderr), ended]);
+  return resultOf(code, stdout, stderr);
+}
+
+function resultOf(code: number | null, stdout: string, stderr: string): CliResult {
   return {
     code,
     stdout,

@@ -1,9 +1,10 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { KeyRing } from '../../src/seal/index.ts';
-import { cli, MAIN } from './run-cli.ts';
+import { cli, MAIN, spawnCli } from './run-cli.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -28,6 +29,7 @@ describe('a command line that is wrong', () => {
     [['deliver', 'x'], /Required option '--duplicate/],
     [['deliver', 'x', '--duplicate', '1001'], /whole number from 1 to 1000/],
     [['worker', '--concurrency', '0'], /whole number from 1 to 1000/],
+    [['worker', '--ttl', '10ms'], /--ttl.*at least 1s/],
     [['keys', 'token', '--as', 'x', '--roles', 'boss'], /producer, reviewer, operator/],
   ])('says what is wrong and what was meant, and exits 2: %j', async (args, expected) => {
     const plain = await cli(args);
@@ -46,14 +48,14 @@ describe('a command line that is wrong', () => {
   });
 });
 
-describe('a place that is wrong', () => {
-  const keys = KeyRing.generate();
-  const nowhere = {
-    DATABASE_URL: 'postgres://x:secret@127.0.0.1:1/x',
-    COUNTERSIGN_STATE_KEYS: keys.state,
-    COUNTERSIGN_REVIEW_KEYS: keys.review,
-  };
+const keys = KeyRing.generate();
+const nowhere = {
+  DATABASE_URL: 'postgres://x:secret@127.0.0.1:1/x',
+  COUNTERSIGN_STATE_KEYS: keys.state,
+  COUNTERSIGN_REVIEW_KEYS: keys.review,
+};
 
+describe('a place that is wrong', () => {
   it('none at all: the error names both ways to have one, and the exit code is 1', async () => {
     const result = await cli(['runs']);
     expect(result.code).toBe(1);
@@ -63,17 +65,25 @@ describe('a place that is wrong', () => {
   });
 
   it.each([
-    [['runs', '--json']],
-    [['migrate', '--json']],
-    [['approvals', 'show', 'x', '--json']],
-    [['relay', '--json']],
+    [['runs']],
+    [['migrate']],
+    [['approvals', 'show', '00000000-0000-4000-8000-000000000000']],
+    [['relay']],
   ])('an unreachable Postgres: the exit code is 3, for it may come back: %j', async (args) => {
-    const result = await cli(args, nowhere);
-    const id = '00000000-0000-4000-8000-000000000000';
-    const asked = args[0] === 'approvals' ? await cli(['approvals', 'show', id, '--json'], nowhere) : result;
-    expect(asked.code).toBe(3);
-    expect(asked.json()).toMatchObject({ error: { code: 'POSTGRES_UNAVAILABLE' } });
-    expect(asked.stdout + asked.stderr).not.toContain('secret');
+    const result = await cli([...args, '--json'], nowhere);
+    expect(result.code).toBe(3);
+    expect(result.json()).toMatchObject({ error: { code: 'POSTGRES_UNAVAILABLE' } });
+    expect(result.stdout + result.stderr).not.toContain('secret');
+  });
+
+  it('an unreachable Redis: the same', async () => {
+    const result = await cli(['deliver', 'x', '--duplicate', '1', '--json'], {
+      ...nowhere,
+      REDIS_URL: 'redis://:secret@127.0.0.1:1',
+    });
+    expect(result.code).toBe(3);
+    expect(result.json()).toMatchObject({ error: { code: 'REDIS_UNAVAILABLE' } });
+    expect(result.stdout + result.stderr).not.toContain('secret');
   });
 
   it.each([
@@ -81,7 +91,6 @@ describe('a place that is wrong', () => {
     ['throws.mjs', 'throw new Error("boom")', /threw Error/],
     ['empty.mjs', 'export const x = 1', /exports no workflow/],
   ])('a workflows file that does not load: %s', async (name, text, why) => {
-    const { writeFile } = await import('node:fs/promises');
     const file = path.join(folder, name);
     if (text !== null) {
       await writeFile(file, text);
@@ -121,7 +130,6 @@ describe('what needs no place', () => {
       '--json',
     ]);
     const { token, entry } = made.json<{ token: string; entry: { sha256: string } }>();
-    const { createHash } = await import('node:crypto');
     expect(entry).toEqual({
       sha256: createHash('sha256').update(token).digest('hex'),
       tenant: 'acme',
@@ -136,5 +144,17 @@ describe('what needs no place', () => {
     expect(help.stdout).toContain('Usage: countersign');
     expect((await cli(['start', '--help'])).stdout).toContain('--wait');
     expect((await cli(['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+  });
+});
+
+describe('the process', () => {
+  it('keeps stdout for the answer, stderr for the error, and ends with the exit code', async () => {
+    const good = await spawnCli(['keys', '--json']);
+    expect(good).toMatchObject({ code: 0, stderr: '' });
+    expect(Object.keys(good.json())).toEqual(['state', 'review']);
+    const bad = await spawnCli(['runs', 'shw']);
+    expect(bad).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(/^error USAGE: /) });
+    const away = await spawnCli(['approvals'], nowhere);
+    expect(away).toMatchObject({ code: 3, stderr: expect.stringMatching(/^error POSTGRES_UNAVAILABLE: /) });
   });
 });

@@ -66,6 +66,7 @@ describe('the environment', () => {
     ['LOG_LEVEL', 'loud'],
     ['COUNTERSIGN_CONCURRENCY', '0'],
     ['COUNTERSIGN_HOLD_TTL', '30'],
+    ['COUNTERSIGN_HOLD_TTL', '10ms'],
     ['COUNTERSIGN_PATIENCE', 'soon'],
     ['COUNTERSIGN_TENANT', 'x'.repeat(513)],
     ['COUNTERSIGN_EXIT_WITH_PARENT', 'yes'],

@@ -2,11 +2,14 @@
  * The queue's server is gone, flushed, too small, or full of other people's hopes (S14, S15, S16). Postgres knows, so
  * everything is where it should be within one sweep, and nothing has happened twice.
  */
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
 import { createLog } from '../../src/log.ts';
+import { callFunction } from '../../src/postgres/index.ts';
 import { runRelay, runResumeWorker } from '../../src/processes/index.ts';
 import { openResumeQueue } from '../../src/queue/index.ts';
+import { announcement, buildRegistry } from '../../src/workflows/index.ts';
 import { fourKinds } from '../fixtures/four-kinds.ts';
 import { createFleet, type Fleet } from '../support/fleet.ts';
 import { type PrivateRedis, startPrivateRedis } from '../support/private-redis.ts';
@@ -142,8 +145,7 @@ describe.skipIf(inject('redisSkipReason') !== null)('Redis', () => {
   it('S15: a job of which only the id is left is refused and counted, and its run resumes from Postgres', async () => {
     await fleet.reconciler({ patienceMs: 500 });
     const client = redis.client();
-    // A worker must have announced the workflow before a run of it can be started and announced.
-    await (await fleet.worker()).stop();
+    await announceOnly();
     const relay = await fleet.relay();
     const runId = await fleet.start({ workflow: 'pay-lookup', input: 'acme 1' });
     await until(async () => (await client.keys('*:countersign-resume:*-*-*')).length > 0, 'the job');
@@ -160,7 +162,7 @@ describe.skipIf(inject('redisSkipReason') !== null)('Redis', () => {
   }, 120_000);
 
   it('full: the relay waits it out, and no announcement dies of it', async () => {
-    await (await fleet.worker()).stop();
+    await announceOnly();
     const client = redis.client();
     await client.config('SET', 'maxmemory', '1');
     await fleet.relay();
@@ -179,7 +181,7 @@ describe.skipIf(inject('redisSkipReason') !== null)('Redis', () => {
   }, 120_000);
 
   it('S16: 50 runs with a megabyte of state leave only small jobs of ids in Redis, and no word of theirs', async () => {
-    await (await fleet.worker()).stop();
+    await announceOnly();
     await fleet.relay();
     await fleet.reconciler();
     const client = redis.client();
@@ -223,6 +225,14 @@ describe.skipIf(inject('redisSkipReason') !== null)('Redis', () => {
     expect(heard.filter((command) => command.includes(SECRET) || command.includes('bulky-'))).toEqual([]);
     expect((await provider.client.counts()).commits).toBe(50);
   }, 180_000);
+
+  /** As if a capable worker were alive, so that runs become ready and are announced while nobody takes jobs. */
+  async function announceOnly(): Promise<void> {
+    const registry = await buildRegistry(fourKinds({ providerUrl: provider.url }));
+    const { workflows, stateSchemas, tools } = announcement(registry);
+    const ask = [randomUUID(), 'resume', 'announced', workflows, stateSchemas, tools, 3_600_000];
+    await callFunction(fleet.admin, 'announce_worker', ask);
+  }
 
   async function usedBytes(): Promise<number> {
     return Number(/used_memory:(\d+)/.exec(await redis.client().info('memory'))?.[1]);

@@ -31,7 +31,11 @@ export function addLocal(program: Command): void {
   leaf(program, 'dev', 'the whole fleet, left running: kill things and see what happens')
     .option('--workflows <FILE>', 'yours; default: COUNTERSIGN_WORKFLOWS, else the examples')
     .option('--workers <N>', 'resume workers', wholeNumber(1, 32), 2)
-    .option('--port <N>', 'of the api; default: PORT, else 7300 or a free one', wholeNumber(1, 65_535))
+    .option(
+      '--port <N>',
+      'of the api; default: PORT, else 7300 or, if that is taken, a free one',
+      wholeNumber(0, 65_535),
+    )
     .action(async (flags: { workflows?: string; workers: number; port?: number }, command: Command) => {
       const settings = readSettings();
       await runDev({

@@ -21,7 +21,7 @@ import {
 import { loadWorkflows } from '../../workflows/index.ts';
 import { leaf } from '../command.ts';
 import { print } from '../output.ts';
-import { duration, wholeNumber } from '../values.ts';
+import { ttl, wholeNumber } from '../values.ts';
 
 type WorkerFlags = { workflows?: string; concurrency?: number; ttl?: number };
 const WORKFLOWS = ['--workflows <FILE>', 'exports your workflows; default: COUNTERSIGN_WORKFLOWS'] as const;
@@ -32,7 +32,7 @@ export function addProcesses(program: Command): void {
   leaf(program, 'worker', 'carry runs; start as many as you like, on as many machines as you like')
     .option(...WORKFLOWS)
     .option('--concurrency <N>', 'runs carried at once; default 8', wholeNumber(1, 1_000))
-    .option('--ttl <DURATION>', 'how long a hold lasts without a heartbeat; default 30s', duration)
+    .option('--ttl <DURATION>', 'how long a hold lasts without a heartbeat; default 30s', ttl)
     .action((flags: WorkerFlags, command: Command) =>
       keepRunning(command, 'worker', async (config, log) =>
         runResumeWorker({
