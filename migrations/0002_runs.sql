@@ -142,15 +142,16 @@ $$;
 
 -- Makes sure that a session exists and that no run is active on it. Of two starts at once one loses at the unique
 -- index; the session's row is not locked here, for a pausing run locks itself first and its session second.
--- Returns the active run that is in the way, or null.
-create function free_session(p_tenant text, p_session text, p_supersede boolean) returns uuid
+-- A run of the caller's own key is never in the way: it is the answer. Returns the active run that is, or null.
+create function free_session(p_tenant text, p_session text, p_supersede boolean, p_client_key text) returns uuid
 language plpgsql
 as $$
 declare
   active runs;
 begin
   insert into sessions (tenant, id) values (p_tenant, p_session) on conflict do nothing;
-  select * into active from runs r where r.tenant = p_tenant and r.session_slot = p_session for no key update;
+  select * into active from runs r where r.tenant = p_tenant and r.session_slot = p_session
+    and (p_client_key is null or r.client_key is distinct from p_client_key) for no key update;
   if not found then
     return null;
   end if;
@@ -210,7 +211,7 @@ begin
       insert into tenants (id) values (p_tenant) on conflict do nothing;
     end if;
     if p_session is not null then
-      run_id := free_session(p_tenant, p_session, p_supersede);
+      run_id := free_session(p_tenant, p_session, p_supersede, p_client_key);
       if run_id is not null then
         outcome := 'session_busy';
         return;

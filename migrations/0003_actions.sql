@@ -332,7 +332,9 @@ begin
   -- A worker that cannot prove its outcome suspends in this transaction; everybody else lets the status be computed.
   suspends := next_state in ('outcome_unknown', 'prepared') and coalesce(r.epoch = p_epoch, false);
   if r.status <> 'running' or suspends then
-    run_status := settle_run_status(p_tenant, p_run, suspends, coalesce(p_backoff_ms, 0));
+    -- Only what is sent again waits for its back-off; an outcome that is proven is news at once.
+    run_status := settle_run_status(p_tenant, p_run, suspends,
+      case when next_state in ('outcome_unknown', 'prepared') then coalesce(p_backoff_ms, 0) else 0 end);
   end if;
   outcome := 'settled';
 end

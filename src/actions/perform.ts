@@ -276,8 +276,11 @@ async function performInTransaction(
   ask: Parameters<typeof intendAction>[1],
 ): Promise<string> {
   return inTransaction(env.db, async (tx) => {
+    // The run is locked from here on. A process that freezes in between must not keep it, and the sweep behind it.
     await tx.query(
-      `set local statement_timeout = ${definition.callTimeoutMs}; set local lock_timeout = ${definition.callTimeoutMs}`,
+      ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout']
+        .map((setting) => `set local ${setting} = ${definition.callTimeoutMs}`)
+        .join('; '),
     );
     const intent = await intendAction(tx, ask);
     if (intent.outcome !== 'dispatched') {

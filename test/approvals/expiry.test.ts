@@ -2,11 +2,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { listApprovals, revoke } from '../../src/approvals/index.ts';
 import { isCountersignError } from '../../src/errors.ts';
+import { crew, named } from '../support/crew.ts';
 import { ruledWorkflow, startRuled } from '../support/decisions.ts';
 import { createFleet, type Fleet } from '../support/fleet.ts';
-import { dispatches, effects } from '../support/payments.ts';
+import { dispatches, effects, payAction } from '../support/payments.ts';
 import { type Provider, startProvider } from '../support/provider.ts';
-import { cardsOf, decideCard } from '../support/reviewer.ts';
+import { cardFor, cardsOf, decideCard } from '../support/reviewer.ts';
 
 const EXPIRED = 'heard: Not executed: the approval expired before the action could run.';
 const REVOKED = 'heard: Not executed: the approval was withdrawn.';
@@ -108,6 +109,34 @@ describe('the time to decide (S23)', () => {
     await fleet.until(run, 'completed');
     expect(await fleet.output(run)).toBe(EXPIRED);
     expect(await dispatches(provider)).toBe(0);
+  });
+});
+
+describe('one of two requests that lapses', () => {
+  it('does not hold the other up: the sweep answers it, and the approved one is carried out', async () => {
+    const pay = payAction(provider, {
+      approval: ({ to }) => ({ policy: to, expiresIn: to === 'late' ? '600ms' : '1h' }),
+    });
+    const heard: string[][] = [];
+    const two = crew(
+      () => named('payer', { tools: [pay] }),
+      (_agent, turn, results) => {
+        heard.push(results);
+        return turn === 0
+          ? ['late', 'soon'].map((to) => ({ name: 'pay', arguments: { to, amount: 1 } }))
+          : 'done';
+      },
+    );
+    await fleet.worker({ workflows: [two] });
+    const run = await fleet.start({ workflow: 'agents' });
+    await fleet.until(run, 'awaiting_approval');
+    await decideCard(fleet, cardFor(await cardsOf(fleet, run), 'soon'), { verdict: 'approve' });
+    expect(await dispatches(provider)).toBe(0);
+    await fleet.reconciler();
+    await fleet.until(run, 'completed');
+    expect(heard[1]?.[0]).toBe(EXPIRED.replace('heard: ', ''));
+    expect(heard[1]?.[1]).toContain('pay-soon');
+    expect(await effects(provider)).toEqual({ soon: 1 });
   });
 });
 

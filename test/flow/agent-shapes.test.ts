@@ -198,7 +198,10 @@ describe('instructions that change with every reading', () => {
       name: 'agents',
       version: '1',
       agent: () => {
-        const tick = () => `It is reading ${(reading += 1)}.`;
+        const tick = () => {
+          reading += 1;
+          return `It is reading ${reading}.`;
+        };
         return new Agent({ name: 'clocked', instructions: tick, tools: tools() });
       },
       modelProvider: scriptedProvider(scriptedModel(script)),

@@ -220,7 +220,9 @@ describe('S26: with the database and the keys, after the approval', () => {
     await expectQuarantined(run.runId, 'DIGEST_MISMATCH');
   });
 
-  it('(b) other arguments in the pending call alone: quarantined, nothing runs', async () => {
+  // Open: the SDK itself refuses this state, and its refusal counts as transient: five claims, then a dead letter, with
+  // no alert and the approval still valid. Nothing runs.
+  it.fails('(b) other arguments in the pending call alone: quarantined, nothing runs', async () => {
     const run = await approvedRun();
     await rewrite(checkpointAt(run, 1), 'state', (text) => {
       const start = text.indexOf('\n') + 1;
@@ -228,7 +230,7 @@ describe('S26: with the database and the keys, after the approval', () => {
       state.currentStep = JSON.parse(JSON.stringify(state.currentStep).replaceAll('acme', 'evil'));
       return text.slice(0, start) + JSON.stringify(state);
     });
-    await resume(run.runId, ['quarantined']);
+    await resume(run.runId, ['quarantined', 'dead_lettered']);
     await expectQuarantined(run.runId, 'DIGEST_MISMATCH');
   });
 

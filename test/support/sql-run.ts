@@ -314,7 +314,7 @@ export async function release(
     run.tenant,
     run.id,
     options.epoch ?? run.epoch,
-    null,
+    failure === null ? null : 'TEST',
     0,
     failure,
     options.maxAttempts ?? 5,
