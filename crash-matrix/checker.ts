@@ -4,7 +4,8 @@
  */
 import { canonicalJson, type JsonValue } from '../src/digests/index.ts';
 import type { Explanation } from '../src/runs/index.ts';
-import { checkAuthority, checkEpochs } from './checker-events.ts';
+import { checkAuthority } from './checker-authority.ts';
+import { checkEpochs, checkJournal } from './checker-epochs.ts';
 import type { ActionFact, Facts } from './facts.ts';
 
 /** Something that happened outside, where it happened. */
@@ -19,6 +20,10 @@ export type Expected = {
   effects: Readonly<Record<string, number>>;
   /** An action whose approval was withdrawn in time has no effect, and that is right. */
   effectsMayBeMissing?: boolean;
+  /** The story is one in which evidence contradicts itself, the run is given up, or an alarm is raised. */
+  contradiction?: boolean;
+  givenUp?: boolean;
+  alarm?: boolean;
   /** Actions whose outcome a person has told us. */
   judged?: ReadonlySet<string>;
 };
@@ -40,8 +45,9 @@ export function check(facts: Facts, world: World): Violation[] {
     ...checkEffects(facts, world),
     ...checkAuthority(facts, world),
     ...checkEpochs(facts),
+    ...checkJournal(facts),
     ...checkReviewed(facts, world),
-    ...checkRecord(facts),
+    ...checkRecord(facts, world),
   ];
   const finally_ = [
     ...checkNumbers(facts, world),
@@ -115,9 +121,7 @@ function checkLedger(facts: Facts, { effects, expected }: World): Violation[] {
     const found: Violation[] = [];
     const happened = effects.some(({ key }) => key === action.id);
     const evidence = facts.receipts.filter(({ actionId }) => actionId === action.id);
-    const contradicted = facts.events.some(
-      ({ kind, data }) => kind === 'contradiction' && data.action === action.id,
-    );
+    const contradicted = isContradicted(facts, action.id);
     if (happened && action.state !== 'succeeded' && !contradicted) {
       found.push(`I6: action ${action.id} happened and is ${action.state}, with no contradiction raised`);
     }
@@ -129,7 +133,7 @@ function checkLedger(facts: Facts, { effects, expected }: World): Violation[] {
         found.push(`I6: action ${action.id} is ${proof} without a receipt that says so`);
       }
     }
-    if (contradicted) {
+    if (contradicted && expected.contradiction !== true) {
       found.push(`I6: evidence about action ${action.id} contradicts itself`);
     }
     const approvals = facts.approvals.filter(({ actionId }) => actionId === action.id);
@@ -179,13 +183,12 @@ function checkProgress(facts: Facts, { expected }: World): Violation[] {
 }
 
 /** I10: the events are gapless and their chain is whole. */
-function checkRecord(facts: Facts): Violation[] {
+function checkRecord(facts: Facts, { expected }: World): Violation[] {
   const alerts = facts.events.filter(({ kind }) => kind === 'security_alert' || kind === 'run_quarantined');
-  return [
-    ...facts.brokenLinks.map((link) => `I10: the chain of events is broken at ${link}`),
-    ...facts.deadLetters.map((letter) => `I9: given up as a dead letter (${letter})`),
-    ...alerts.map(({ kind, data }) => `I7: ${kind} (${String(data.code ?? data.reason)})`),
-  ];
+  const links = facts.brokenLinks.map((link) => `I10: the chain of events is broken at ${link}`);
+  const letters = facts.deadLetters.map((letter) => `I9: given up as a dead letter (${letter})`);
+  const alarms = alerts.map(({ kind, data }) => `I7: ${kind} (${String(data.code ?? data.reason)})`);
+  return [...links, ...(expected.givenUp ? [] : letters), ...(expected.alarm ? [] : alarms)];
 }
 
 /** I10: what `explain` says about each action is the truth. */
@@ -199,15 +202,21 @@ function checkExplained(facts: Facts, { effects, explanations }: World): Violati
     for (const action of explanation.actions) {
       const happened = effects.some(({ key }) => key === action.id) ? 'yes' : 'no';
       if (action.happened !== happened && action.happened !== 'unknown') {
-        found.push(`I10: explain says of action ${action.id}: ${action.happened}; the world says ${happened}`);
+        found.push(
+          `I10: explain says of action ${action.id}: ${action.happened}; the world says ${happened}`,
+        );
       }
       const open = ['dispatched', 'outcome_unknown', 'abandoned'].includes(action.state);
-      if (action.happened === 'unknown' && !open) {
+      if (action.happened === 'unknown' && !open && !isContradicted(facts, action.id)) {
         found.push(`I10: explain does not know what became of action ${action.id}, which is ${action.state}`);
       }
     }
     return found;
   });
+}
+
+function isContradicted(facts: Facts, action: string): boolean {
+  return facts.events.some(({ kind, data }) => kind === 'contradiction' && data.action === action);
 }
 
 function countBy<T>(items: readonly T[], keyOf: (item: T) => string): Map<string, number> {

@@ -1,4 +1,5 @@
 /** A lane's fleet: one process of each role, and one more that is loaded and takes whatever role falls vacant. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cleanup } from '../lab/cleanup.ts';
 import { type Member, startMember } from './member.ts';
 import { type Place, ROLES, type Role } from './role-process.ts';
@@ -31,6 +32,11 @@ export class Fleet {
     return member;
   }
 
+  /** Members that ended although nobody killed them. */
+  crashed(): Member[] {
+    return this.#members.filter((member) => !member.alive && !member.doomed);
+  }
+
   /** One process more in the role: the spare, and a new spare is started behind it. */
   async add(role: Role): Promise<Member> {
     const member = this.#takeSpare();
@@ -38,8 +44,31 @@ export class Fleet {
     return member;
   }
 
+  /** A member gives its role up and stays loaded; `occupy` gives it one again. */
+  async vacate(role: Role): Promise<Member> {
+    const member = this.one(role);
+    await member.rest();
+    return member;
+  }
+
+  /** Takes a role on, again and again if the start fails, as a supervisor would have it. Ends when it dies over it. */
+  async occupy(member: Member, role: Role): Promise<void> {
+    while (member.alive) {
+      const playing = await member.play(role, this.#place).then(
+        () => true,
+        () => false,
+      );
+      if (playing) {
+        return;
+      }
+      await sleep(this.#place.pace.stepMs);
+    }
+  }
+
   /** One living member of each role, and a spare: what a schedule begins with. */
   async restore(): Promise<void> {
+    const idle = this.#members.filter((member) => member.alive && member.role === null);
+    await Promise.all(idle.map((member) => member.stop()));
     this.#members = this.#members.filter((member) => member.alive);
     await Promise.all(ROLES.map((role) => this.#restoreRole(role)));
     this.#members = this.#members.filter((member) => member.alive && member.role !== null);
@@ -72,6 +101,7 @@ export class Fleet {
   async kill(): Promise<void> {
     const all = [...this.#members, ...(this.#spare === null ? [] : [this.#spare])];
     for (const member of all) {
+      member.doomed = true;
       member.signal('SIGCONT');
       member.signal('SIGKILL');
     }

@@ -98,7 +98,9 @@ async function main(): Promise<number> {
             `\n${nameOf(outcome.schedule)}\n${outcome.violations.map((text) => `  ${text}\n`).join('')}  ${replayLine(outcome.schedule, { backend, pace })}\n`,
           );
         } else if (finished % 50 === 0) {
-          process.stderr.write(`${finished} of ${planned} schedules, ${Math.round((performance.now() - started) / 1000)} s\n`);
+          process.stderr.write(
+            `${finished} of ${planned} schedules, ${Math.round((performance.now() - started) / 1000)} s\n`,
+          );
         }
       },
     }),

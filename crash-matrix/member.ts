@@ -1,5 +1,5 @@
 /** One process of a lane's fleet, as the driver sees it: it may die at any moment, and says by its trace what it did. */
-import { closeSync, openSync, readSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, openSync, readSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { startChild } from '../lab/child.ts';
 import type { Cleanup } from '../lab/cleanup.ts';
@@ -11,6 +11,8 @@ export type Member = {
   /** Null: loaded and waiting for a role. */
   role: Role | null;
   alive: boolean;
+  /** Its end is part of the schedule. Any other end is a crash of ours. */
+  doomed: boolean;
   /** Resolves when the process is gone. */
   readonly ended: Promise<void>;
   play(role: Role, place: Place): Promise<void>;
@@ -38,6 +40,7 @@ export function startMember(cleanup: Cleanup, { module, dir }: { module: URL; di
     pid: child.pid,
     role: null,
     alive: true,
+    doomed: false,
     ended: child.call('live').then(
       () => undefined,
       () => undefined,
@@ -60,18 +63,25 @@ export function startMember(cleanup: Cleanup, { module, dir }: { module: URL; di
     readTrace() {
       const text = readFrom(traceFile, readTo);
       readTo += Buffer.byteLength(text);
-      return text === '' ? [] : text.trimEnd().split('\n').map((line) => JSON.parse(line) as TraceLine);
+      return text === ''
+        ? []
+        : text
+            .trimEnd()
+            .split('\n')
+            .map((line) => JSON.parse(line) as TraceLine);
     },
     signal(name) {
       if (member.alive) {
         process.kill(child.pid, name);
       }
     },
-    stop: () => child.stop(),
+    stop() {
+      member.doomed = true;
+      return child.stop();
+    },
   };
   void member.ended.then(() => {
     member.alive = false;
-    rmSync(traceFile, { force: true });
   });
   return member;
 }

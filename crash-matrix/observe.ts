@@ -20,9 +20,7 @@ export async function effectsOf(lane: Lane, mark: string): Promise<Effect[]> {
 }
 
 export function explainAll(lane: Lane, facts: Facts): Promise<Explanation[]> {
-  return Promise.all(
-    facts.runs.map(({ id }) => explain(lane.reader, { tenant: facts.tenant, runId: id })),
-  );
+  return Promise.all(facts.runs.map(({ id }) => explain(lane.reader, { tenant: facts.tenant, runId: id })));
 }
 
 /** Opens what a reviewer was shown and what was to run. */

@@ -44,7 +44,8 @@ export function tableOf(result: MatrixResult): string {
     operation,
     ...INJECTED.map((fault) => {
       const here = result.outcomes.filter(
-        ({ schedule }) => schedule.role === role && schedule.operation === operation && schedule.fault === fault,
+        ({ schedule }) =>
+          schedule.role === role && schedule.operation === operation && schedule.fault === fault,
       );
       const struck = here.filter(({ fired }) => fired).length;
       const wrong = here.filter(({ violations }) => violations.length > 0).length;
@@ -53,6 +54,11 @@ export function tableOf(result: MatrixResult): string {
   ]);
   const widths = head.map((_, column) => Math.max(...[head, ...rows].map((row) => row[column]?.length ?? 0)));
   return [head, ...rows]
-    .map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ').trimEnd())
+    .map((row) =>
+      row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    )
     .join('\n');
 }

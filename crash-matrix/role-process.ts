@@ -34,7 +34,13 @@ export type ArmOptions = {
   duplicateFor: string | null;
 };
 
-export type StartCall = { tenant: string; workflow: string; input: string; key: string; session: string | null };
+export type StartCall = {
+  tenant: string;
+  workflow: string;
+  input: string;
+  key: string;
+  session: string | null;
+};
 export type DecideCall = { tenant: string; approvalId: string; verdict: 'approve' | 'reject' };
 export type ResolveCall = { tenant: string; actionId: string; verdict: 'succeeded' | 'not_executed' };
 
@@ -109,9 +115,7 @@ async function publishDuplicate(place: Place, tenant: string): Promise<void> {
       'select id, wake from countersign.runs where tenant = $1',
       [tenant],
     );
-    await queue.publish(
-      rows.map(({ id, wake }) => ({ id: randomUUID(), job: { tenant, runId: id, wake } })),
-    );
+    await queue.publish(rows.map(({ id, wake }) => ({ id: randomUUID(), job: { tenant, runId: id, wake } })));
   } finally {
     await queue.close();
     await db.close();

@@ -10,11 +10,11 @@ import { checkSession, type HistoryItem } from './checker-session.ts';
 import { type Facts, readFacts } from './facts.ts';
 import type { Lane } from './lane.ts';
 import type { Member } from './member.ts';
-import { explainAll, effectsOf, openerFor } from './observe.ts';
-import { ROLES } from './role-process.ts';
+import { effectsOf, explainAll, openerFor } from './observe.ts';
+import { ROLES, type Role } from './role-process.ts';
 import { type Scenario, scenarioNamed } from './scenarios.ts';
 import { gateFault, type Schedule } from './schedule.ts';
-import { playStory, type Story } from './story.ts';
+import { look, playStory, type Story } from './story.ts';
 
 export type Outcome = {
   schedule: Schedule;
@@ -39,15 +39,20 @@ export async function runSchedule(lane: Lane, schedule: Schedule): Promise<Outco
   }
   const traced = schedule.fault === 'none';
   const recovered = new AbortController();
-  const fault = traced ? null : await armFault(lane, schedule, tenant, recovered.signal);
+  const vacant = scenario.fleet === 'joins' ? await vacate(lane) : [];
+  const memberOf = (role: Role) => vacant.find((place) => place.role === role)?.member ?? lane.fleet.one(role);
+  const fault = traced ? null : await armFault(lane, schedule, tenant, memberOf, recovered.signal);
   if (traced) {
-    await armTraces(lane);
+    await Promise.all(ROLES.map((role) => memberOf(role).arm({ fault: null, duplicateFor: null })));
   }
+  const traces = ROLES.map(memberOf);
+  const changes = changeFleet(lane, scenario, tenant, vacant, recovered.signal);
   const story = await playStory(lane, scenario, tenant);
   recovered.abort();
   await fault?.over();
+  await changes;
   const violations = await judge(lane, scenario, tenant, story);
-  const trace = traced ? ROLES.flatMap((role) => lane.fleet.one(role).readTrace()) : [];
+  const trace = traced ? traces.flatMap((member) => member.readTrace()) : [];
   await putBack(lane, scenario);
   return {
     schedule,
@@ -59,16 +64,53 @@ export async function runSchedule(lane: Lane, schedule: Schedule): Promise<Outco
   };
 }
 
-async function armTraces(lane: Lane): Promise<void> {
-  const options = { fault: null, duplicateFor: null };
-  await Promise.all(ROLES.map((role) => lane.fleet.one(role).arm(options)));
+type Vacant = { role: Role; member: Member };
+
+/** Before a run that nobody can carry: the roles that announce themselves are given up, and taken on again later. */
+async function vacate(lane: Lane): Promise<Vacant[]> {
+  const roles = ['worker', 'reconciler'] as const;
+  return Promise.all(roles.map(async (role) => ({ role, member: await lane.fleet.vacate(role) })));
+}
+
+/** What changes in the fleet as part of the scenario, whatever else goes wrong. */
+async function changeFleet(
+  lane: Lane,
+  scenario: Scenario,
+  tenant: string,
+  vacant: readonly Vacant[],
+  recovered: AbortSignal,
+): Promise<void> {
+  const statusIs = async (status: string) => (await look(lane, tenant))?.status === status;
+  const until = async (status: string): Promise<void> => {
+    while (!recovered.aborted && !(await statusIs(status))) {
+      await sleep(lane.place.pace.stepMs);
+    }
+  };
+  if (scenario.fleet === 'joins') {
+    await until('parked');
+    await Promise.all(vacant.map(({ role, member }) => lane.fleet.occupy(member, role)));
+  }
+  if (scenario.fleet === 'leaves') {
+    await until('running');
+    await sleep(lane.place.pace.ttlMs / 3);
+    // A frozen one cannot leave; a killed one has left.
+    const leaving = lane.fleet.vacate('worker').catch(() => undefined);
+    await lane.fleet.add('worker');
+    await leaving;
+  }
 }
 
 /** Arms the one process that is to fail, and stands by to do what the rest of a real fleet would do. */
-async function armFault(lane: Lane, schedule: Schedule, tenant: string, recovered: AbortSignal) {
+async function armFault(
+  lane: Lane,
+  schedule: Schedule,
+  tenant: string,
+  memberOf: (role: Role) => Member,
+  recovered: AbortSignal,
+) {
   const { role, operation, occurrence, fault } = schedule;
   const { pace } = lane.place;
-  const target = lane.fleet.one(role);
+  const target = memberOf(role);
   await target.arm({
     fault: {
       role,
@@ -81,12 +123,17 @@ async function armFault(lane: Lane, schedule: Schedule, tenant: string, recovere
   });
   let fired = false;
   let disarmed = false;
-  const watching = (async () => {
+  const watch = async (): Promise<void> => {
+    // A killed process may be gone before its trace is read.
+    target.doomed = fault.startsWith('kill');
     while (!fired && !disarmed) {
-      fired = target.readTrace().some((line) => line.fired !== undefined);
+      fired = target.readTrace().some((line) => line.fired !== undefined) || !target.alive;
       await (fired ? answerFault(lane, schedule, target, recovered) : sleep(pace.stepMs));
     }
-  })();
+  };
+  const watching = watch();
+  // Awaited in `over`, unless the story itself has failed first.
+  watching.catch(() => undefined);
   return {
     fired: () => fired,
     /** Resolves when the fault has run its course, or cannot strike any more. */
@@ -103,6 +150,7 @@ async function armFault(lane: Lane, schedule: Schedule, tenant: string, recovere
         );
       }
       await watching;
+      target.doomed = !target.alive && target.doomed;
     },
   };
 }
@@ -177,13 +225,18 @@ async function judge(lane: Lane, scenario: Scenario, tenant: string, story: Stor
     opened: openerFor(lane.keys, facts),
   };
   const found = check(facts, world);
+  for (const { role } of lane.fleet.crashed()) {
+    found.push(`I9: a ${role} ended by itself`);
+  }
   if (facts.runs.length !== 1) {
     found.push(`I4: ${facts.runs.length} runs were started with one key`);
   }
   if (!story.ended) {
     found.push(`I9: not recovered within ${lane.place.pace.boundMs} ms; it is ${story.status}`);
   }
-  return scenario.session === true && story.ended ? [...found, ...checkSession(sessionItems(lane, facts))] : found;
+  return scenario.session === true && story.ended
+    ? [...found, ...checkSession(sessionItems(lane, facts))]
+    : found;
 }
 
 function sessionItems(lane: Lane, facts: Facts): HistoryItem[] {

@@ -14,6 +14,8 @@ export type Scenario = {
   effects: Readonly<Record<string, number>>;
   /** The run goes on in a session. */
   session?: boolean;
+  /** `joins`: nobody can carry the run when it starts. `leaves`: its worker is asked to stop in the middle of a tool. */
+  fleet?: 'joins' | 'leaves';
   /** What the provider does wrong with the first request, as part of the scenario. */
   provider?: { kind: string; fault: ProviderFault };
   /** A revocation may come before or after the effect; both ends are right, each with its own effects. */
@@ -50,6 +52,8 @@ export const SCENARIOS: readonly Scenario[] = [
   { ...single('segments'), effects: { a: 1, b: 1 } },
   single('recorded'),
   single('stumbling'),
+  { ...single('lookup'), name: 'joining', fleet: 'joins' },
+  { ...single('recorded'), name: 'leaving', fleet: 'leaves' },
   unlucky('lookup', 'answer-lost', { type: 'commit_then_drop' }),
   unlucky('lookup', 'request-lost', { type: 'drop' }),
   unlucky('idempotent', 'answer-lost', { type: 'commit_then_drop' }),

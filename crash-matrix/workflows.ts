@@ -164,10 +164,7 @@ function recorded(pay: Tool, pace: Pace): Workflow {
     'recorded',
     (turn, mark, request) => {
       if (turn === 0) {
-        return [
-          { name: 'read_balance', arguments: { account: 'main' } },
-          call('idempotent', mark, 'a'),
-        ];
+        return [{ name: 'read_balance', arguments: { account: 'main' } }, call('idempotent', mark, 'a')];
       }
       return ended(request);
     },

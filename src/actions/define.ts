@@ -47,7 +47,10 @@ export type ActionOptions<Schema extends z.ZodObject, Kind extends RecoveryKind>
   /** What is acted upon; with the arguments it says what "the same operation" is. Default: the tool's name alone. */
   target?: (args: z.output<Schema>) => string;
   review?: (args: z.output<Schema>) => Review;
-  /** The rule, or a function of the effective arguments that returns it, or null: no decision needed. Default null. */
+  /**
+   * The rule, or null: no decision needed. Or a function of the effective arguments that returns one of the two; anything
+   * else that it returns, undefined included, ends the run. Default null.
+   */
   approval?: ApprovalRule | null | ((args: z.output<Schema>) => ApprovalRule | null);
   /** Two identical calls are meant as two effects and need not wait for each other's outcome. Default false. */
   repeatable?: boolean;

@@ -45,7 +45,8 @@ export async function respond(env: JournalEnvironment, ask: ModelAsk): Promise<M
   if (stored !== undefined) {
     await supersede(env, ask);
   }
-  const answer = await ask.ask();
+  // A copy, as a replay will read it: a model may hand out the same objects again, and they are changed below.
+  const answer = JSON.parse(JSON.stringify(await ask.ask())) as ModelAnswer;
   const minted = takeCalls(env, answer);
   const row: JournalRow = {
     path: ask.path,

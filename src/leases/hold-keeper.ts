@@ -14,6 +14,8 @@ export type Hold = {
   trustedUntil: number;
 };
 
+type Kept = { tenant: string; run_id: string; epoch: number; renewed: boolean };
+
 /** Part of the ttl that is never trusted: the answer's way back, and clocks that run at different speeds. */
 const MARGIN = 0.2;
 
@@ -83,7 +85,7 @@ export class HoldKeeper {
     const { db, leases, log, workerId, ttlMs, aliveMs } = this.#options;
     const holds = this.holds();
     const asked = performance.now();
-    const kept = await callFunction<{ tenant: string; run_id: string; renewed: boolean }>(db, 'renew_holds', [
+    const kept = await callFunction<Kept>(db, 'renew_holds', [
       workerId,
       ttlMs,
       aliveMs,
@@ -91,9 +93,10 @@ export class HoldKeeper {
       holds.map((hold) => hold.runId),
       holds.map((hold) => hold.epoch),
     ]);
-    const renewed = new Map(kept.map((row) => [`${row.run_id}/${row.tenant}`, row.renewed]));
+    // By epoch: a process that was frozen may hold one run twice, and only its latest claim is good.
+    const renewed = new Map(kept.map((row) => [`${row.run_id}/${row.epoch}/${row.tenant}`, row.renewed]));
     for (const hold of holds) {
-      const mine = renewed.get(`${hold.runId}/${hold.tenant}`);
+      const mine = renewed.get(`${hold.runId}/${hold.epoch}/${hold.tenant}`);
       if (mine === true) {
         hold.trustedUntil = asked + ttlMs * (1 - MARGIN);
         await leases.renew(hold.tenant, hold.runId, hold.leaseHolder, ttlMs);

@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { z } from 'zod';
 import { refusalText } from '../../src/actions/index.ts';
 import type { Workflow } from '../../src/index.ts';
+import type { Turn } from '../fixtures/scripted.ts';
 import { crew, named } from '../support/crew.ts';
 import { createFleet, type Fleet } from '../support/fleet.ts';
 import { dispatches, effects, payAction, payment } from '../support/payments.ts';
@@ -59,38 +60,61 @@ const HOSTILE: [string, string][] = [
   ['a field of another type', '{"to":"a","amount":"1"}'],
 ];
 
+/** One fleet for many texts: its model writes whatever `text` is at the moment. */
+function sharedFleet(
+  tools: () => ReturnType<typeof payAction>[],
+  script: (turn: number, text: string) => Turn,
+) {
+  const shared = { text: '', heard: [] as string[][], fleet: undefined as unknown as Fleet };
+  beforeAll(async () => {
+    shared.fleet = await createFleet(
+      [
+        crew(
+          () => named('payer', { tools: tools() }),
+          (_agent, turn, results) => {
+            shared.heard.push(results);
+            return script(turn, shared.text);
+          },
+        ),
+      ],
+      { name: 'arguments', backend: 'redis' },
+    );
+    await Promise.all([shared.fleet.relay(), shared.fleet.worker()]);
+  });
+  afterAll(() => shared.fleet?.close());
+  return shared;
+}
+
 describe.each([
   ['a gated action', undefined],
   ['an action that needs no decision', null],
 ] as const)('hostile arguments for %s (S19)', (_name, approval) => {
+  const shared = sharedFleet(
+    () => [payAction(provider, approval === null ? { approval } : {})],
+    (turn, text) => (turn < 2 ? [{ name: 'pay', arguments: turn === 0 ? text : GOOD }] : 'done'),
+  );
+
   it.each(HOSTILE)(
     '%s: no approval, no effect, a fixed text; the next, correct call works',
     async (_what, text) => {
-      const heard: string[][] = [];
-      const pay = payAction(provider, approval === null ? { approval } : {});
-      const { start, until, decideAll, rows } = await launch(
-        crew(
-          () => named('payer', { tools: [pay] }),
-          (_agent, turn, results) => {
-            heard.push(results);
-            if (turn < 2) return [{ name: 'pay', arguments: turn === 0 ? text : GOOD }];
-            return 'done';
-          },
-        ),
-      );
+      Object.assign(shared, { text, heard: [] });
+      const { start, until, decideAll, rows } = shared.fleet;
       const run = await start({ workflow: 'agents' });
       if (approval === undefined) {
         await until(run, 'awaiting_approval');
         expect(await dispatches(provider)).toBe(0);
-        expect((await cardsOf(fleet as Fleet, run)).map(argumentsOf)).toEqual([GOOD]);
+        expect((await cardsOf(shared.fleet, run)).map(argumentsOf)).toEqual([GOOD]);
         await decideAll(run, 'approve');
       }
       await until(run, 'completed');
-      expect(heard[1]).toEqual([REFUSED]);
+      expect(shared.heard[1]).toEqual([REFUSED]);
       expect(await effects(provider)).toEqual({ a: 1 });
       expect(await dispatches(provider)).toBe(1);
       expect(
-        await rows('select state, reason, attempt from countersign.actions order by created_at'),
+        await rows(
+          'select state, reason, attempt from countersign.actions where run_id = $1 order by created_at',
+          [run],
+        ),
       ).toEqual([
         { state: 'not_executed', reason: 'ARGUMENTS_REFUSED', attempt: 0 },
         { state: 'succeeded', reason: null, attempt: 1 },
@@ -100,31 +124,28 @@ describe.each([
 });
 
 describe('hostile arguments beside a good gated call', () => {
+  const shared = sharedFleet(
+    () => [payAction(provider)],
+    (turn, text) =>
+      turn === 0
+        ? [text, GOOD].map((written) => ({ name: 'pay', arguments: written, callId: 'c1' }))
+        : 'done',
+  );
+
   it.each(HOSTILE)('%s: one card, one effect, and each call hears its own answer', async (_what, text) => {
-    let heard: string[] = [];
-    const { start, until, decideAll } = await launch(
-      crew(
-        () => named('payer', { tools: [payAction(provider)] }),
-        (_agent, turn, results) => {
-          heard = results;
-          return turn === 0
-            ? [
-                { name: 'pay', arguments: text, callId: 'c1' },
-                { name: 'pay', arguments: GOOD, callId: 'c1' },
-              ]
-            : 'done';
-        },
-      ),
-    );
+    Object.assign(shared, { text, heard: [] });
+    const { start, until, decideAll } = shared.fleet;
     const run = await start({ workflow: 'agents' });
     await until(run, 'awaiting_approval');
     expect(await decideAll(run, 'approve')).toBe(1);
     await until(run, 'completed');
-    expect(heard).toHaveLength(2);
-    expect(heard.filter((result) => result === REFUSED)).toHaveLength(1);
+    expect(shared.heard[1]).toHaveLength(2);
+    expect(shared.heard[1]?.filter((result) => result === REFUSED)).toHaveLength(1);
     expect(await effects(provider)).toEqual({ a: 1 });
   });
+});
 
+describe('arguments that are no JSON', () => {
   it('inside an agent used as a tool, the inner model hears the refusal and may try again', async () => {
     const heard: string[][] = [];
     const { start, until, decideAll } = await launch(

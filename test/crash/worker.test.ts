@@ -197,6 +197,35 @@ describe.skipIf(noRedis)('a worker is killed', () => {
   );
 });
 
+describe.skipIf(noRedis)('a run that kills its workers', () => {
+  it.concurrent('is given up when its attempts are spent, as stalled, with its decision still good for a replay', () =>
+    withRun('lookup', async ({ fleet, run, payee, startVictim }) => {
+      const first = await startVictim(null);
+      const runId = await run();
+      await fleet.until(runId, 'awaiting_approval', ENOUGH_MS);
+      await first.kill();
+      const [second, third] = [
+        await startVictim({ at: 'before intend_action' }),
+        () => startVictim({ at: 'before intend_action' }),
+      ];
+      await fleet.decideAll(runId, 'approve');
+      await second.halted();
+      await second.kill();
+      const another = await third();
+      await another.halted();
+      await another.kill();
+      await fleet.worker({ ttlMs: TTL_MS, maxAttempts: 2 });
+      await fleet.until(runId, 'dead_lettered', ENOUGH_MS);
+      expect(
+        await fleet.rows('select class, round from countersign.dead_letters where run_id = $1', [runId]),
+      ).toEqual([{ class: 'stalled', round: 1 }]);
+      expect(await effectsFor(fleet, 'lookup', payee)).toBe(0);
+      expect(await fleet.rows('select state from countersign.approvals where run_id = $1', [runId])).toEqual([
+        { state: 'approved' },
+      ]);
+    }));
+});
+
 describe.skipIf(noRedis)('a worker is frozen past its hold and thawed', () => {
   it.concurrent.each([
     ['lookup', 'before claim_run', 2],

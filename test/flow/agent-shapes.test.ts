@@ -188,6 +188,41 @@ describe('shapes of an agent', () => {
   });
 });
 
+describe('a model that hands out the same objects again and again', () => {
+  it('as a cache of answers would: runs at once keep their own calls, and what it handed out stays untouched', async () => {
+    const cached = [
+      {
+        type: 'function_call',
+        callId: 'c1',
+        name: 'pay',
+        status: 'completed',
+        arguments: '{"to":"a","amount":1}',
+      },
+    ];
+    const frozen = Object.freeze(cached.map((item) => Object.freeze(item)));
+    const scripted = scriptedModel(() => 'done');
+    const caching = {
+      ...scripted,
+      getResponse: async (request: Parameters<typeof scripted.getResponse>[0]) => {
+        const answer = await scripted.getResponse(request);
+        return resultsIn(request).length > 0 ? answer : { ...answer, output: frozen as never };
+      },
+    };
+    const started = await launch(
+      crew(
+        () => named('payer', { model: caching, tools: [payAction(provider, { repeatable: true })] }),
+        scripted,
+      ),
+    );
+    const runs = await Promise.all(Array.from({ length: 8 }, () => started.start({ workflow: 'agents' })));
+    await Promise.all(runs.map((run) => started.until(run, 'awaiting_approval')));
+    await Promise.all(runs.map((run) => started.decideAll(run, 'approve')));
+    await Promise.all(runs.map((run) => started.until(run, 'completed')));
+    expect(await effects(provider)).toEqual({ a: 8 });
+    expect(frozen[0]?.callId).toBe('c1');
+  });
+});
+
 describe('instructions that change with every reading', () => {
   const clocked = (
     script: Parameters<typeof scriptedModel>[0],

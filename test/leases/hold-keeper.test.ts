@@ -100,6 +100,22 @@ it('a run that another worker has taken over is given up, and only that', async 
   expect((await facts(admin, taken)).run.holder).toBe(other);
 });
 
+it('a process that has claimed one run twice trusts its latest claim alone', async () => {
+  const { workerId, keeper, hold } = await aWorker();
+  const run = await startRun(admin, workerId);
+  const before = await hold(run);
+  await admin.pool.query(
+    "update countersign.runs set held_until = clock_timestamp() - interval '1 s' where id = $1",
+    [run.id],
+  );
+  const after = await hold(run);
+  expect(after.epoch).toBe(before.epoch + 1);
+  await until(() => before.lost.signal.aborted, 'the older claim to be given up');
+  await sleep(TTL_MS);
+  expect(keeper.isTrusted(before)).toBe(false);
+  expect(keeper.isTrusted(after)).toBe(true);
+});
+
 it('a hold is trusted for less than its ttl when no heartbeat is answered, and beats do not pile up', async () => {
   const { workerId, keeper, hold } = await aWorker();
   const run = await startRun(admin, workerId);

@@ -89,7 +89,7 @@ describe('on a cluster that has never seen a migration', () => {
       [run.id],
       [run.epoch],
     ]);
-    expect(held).toEqual([{ tenant: 'acme', run_id: run.id, renewed: true }]);
+    expect(held).toEqual([{ tenant: 'acme', run_id: run.id, epoch: 1, renewed: true }]);
     expect(await callFunction(worker, 'runs_to_sweep', [10, 0])).toHaveLength(1);
     expect((await owner.pool.query('select 1 from countersign.runs')).rows).toEqual([]);
     await Promise.all([owner, worker, api, relay].map((db) => db.close()));

@@ -79,6 +79,29 @@ describe.skipIf(inject('redisSkipReason') !== null)('Redis', () => {
     expect(await unsent()).toEqual([]);
   }, 120_000);
 
+  it('unreachable: a publish is refused within its deadline, and what settles late is the same job', async () => {
+    const queue = openResumeQueue({ redisUrl: redis.url(), postgresUrl: '', onError: () => undefined });
+    await queue.depth();
+    await redis.stop();
+    const [id, job] = [randomUUID(), { tenant: 'acme', runId: randomUUID(), wake: 1 }];
+    const asked = performance.now();
+    await expect(queue.publish([{ id, job }])).rejects.toThrow();
+    expect(performance.now() - asked).toBeLessThan(7_000);
+    await redis.start();
+    await until(
+      async () =>
+        await queue.publish([{ id, job }]).then(
+          () => true,
+          () => false,
+        ),
+      'a publish to succeed',
+      20_000,
+    );
+    await sleep(500);
+    expect(await queue.depth()).toBe(1);
+    await queue.close();
+  }, 60_000);
+
   it('unreachable: every process still stops in bounded time, and hands its runs back', async () => {
     const relay = await fleet.relay();
     const worker = await fleet.worker();

@@ -452,6 +452,46 @@ describe('B1 and B2: evidence and attempts', () => {
     });
   });
 
+  it('a late answer about an older attempt does not make unknown the attempt that is under way', async () => {
+    const run = await provenAbsent();
+    await claim(admin, run, { wake: 3 });
+    expect((await intend(admin, run, first(run))).attempt).toBe(2);
+    for (const outcome of ['absent', 'different', 'cannot_say'] as const) {
+      const late = {
+        attempt: 1,
+        outcome,
+        source: 'lookup',
+        askedAt: new Date(Date.now() + 3_600_000),
+      } as const;
+      expect((await settle(admin, run, first(run), late)).outcome).toBe('kept');
+    }
+    const after = await facts(admin, run);
+    expect(after.actions[0]).toMatchObject({ state: 'dispatched', attempt: 2 });
+    expect(after.kinds.filter((kind) => kind === 'action_asked')).toEqual([]);
+  });
+
+  it('a receipt that names the run which a restart has replaced still finds its action', async () => {
+    const run = await provenAbsent();
+    const newRun = crypto.randomUUID();
+    const [restarted] = await callFunction<{ outcome: string }>(admin, 'restart_run', [
+      run.tenant,
+      run.id,
+      1,
+      newRun,
+      '1',
+      Buffer.from('sealed'),
+      '[]',
+      'olga',
+      'a better prompt',
+    ]);
+    expect(restarted?.outcome).toBe('restarted');
+    const late = await settle(admin, run, first(run), { attempt: 1, outcome: 'succeeded' });
+    expect(late.outcome).toBe('settled');
+    const after = await facts(admin, { ...run, id: newRun });
+    expect(after.actions[0]).toMatchObject({ state: 'succeeded' });
+    expect(after.kinds).toContain('contradiction');
+  });
+
   it('an absence asked before the attempt’s grace has passed proves nothing', async () => {
     const run = await approvedRun(admin, worker, [
       { sendWithinMs: 10, callTimeoutMs: 10, settlesWithinMs: 3_600_000 },

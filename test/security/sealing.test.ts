@@ -11,6 +11,7 @@ import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { releaseClient } from '../../examples/release-service/client.ts';
+import { showApproval } from '../../src/approvals/index.ts';
 import { action, idempotent, workflow } from '../../src/index.ts';
 import { describeError } from '../../src/log.ts';
 import { runResumeWorker } from '../../src/processes/index.ts';
@@ -280,6 +281,29 @@ describe('S26: with the database and the keys, after the approval', () => {
     await rewrite(argumentsOf(run.tenant, id), 'review', (text) => text.replace('acme', 'evil'));
     await resume(run.runId, ['quarantined']);
     await expectQuarantined(run.runId, 'DIGEST_MISMATCH');
+  });
+
+  // Open: the fingerprint covers the digest of what will run, and nothing compares the card's own arguments with it.
+  it.fails('other arguments on the card than those that will run: not shown as if they were what a decision is about', async () => {
+    const worker = await fleet.worker();
+    const runId = await fleet.start({ workflow: 'payments' });
+    await pausedAt(runId, 1);
+    await worker.stop();
+    const [approval] = await fleet.rows<{ id: string }>(
+      'select id from countersign.approvals where run_id = $1',
+      [runId],
+    );
+    const approvalId = approval?.id ?? '';
+    const place: Place = {
+      table: 'approvals',
+      column: 'sealed_review',
+      binding: { tenant: 'acme', table: 'approvals', column: 'sealed_review', row: approvalId },
+      where: `id = '${approvalId}'`,
+    };
+    await rewrite(place, 'review', (text) => text.replaceAll('acme', 'harmless'));
+    await expect(showApproval(fleet.api, fleet.keys, { tenant: 'acme', approvalId })).rejects.toMatchObject({
+      code: 'DIGEST_MISMATCH',
+    });
   });
 
   it('the approval of one action moved to another: quarantined, nothing runs', async () => {

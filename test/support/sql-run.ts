@@ -43,6 +43,7 @@ export type SqlRun = {
 
 export type ActionOptions = {
   recovery?: 'lookup' | 'idempotent' | 'manual' | 'transactional';
+  gated?: boolean;
   /** Equal operations exclude each other. Default: one of its own. */
   operation?: string;
   reissue?: 'automatic' | 'by_person';
@@ -141,7 +142,7 @@ export async function journal(
       call_id: `call_${id}`,
       tool: 'pay',
       tool_version: '1',
-      gated: true,
+      gated: options.gated ?? true,
       recovery: options.recovery ?? 'lookup',
       refused: null,
       attempt_budget: options.budget ?? 5,

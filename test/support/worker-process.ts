@@ -10,8 +10,8 @@ import type { DeliveryCounts } from '../../src/runs/index.ts';
 import type { WorkerMainConfig } from '../fixtures/worker-main.ts';
 
 /** Generous: a busy two-core machine may take seconds to start a process. */
-const START_MS = 20_000;
-const HALT_MS = 15_000;
+const START_MS = 60_000;
+const HALT_MS = 60_000;
 
 export type WorkerProcess = {
   pid: number;
