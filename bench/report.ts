@@ -1,6 +1,6 @@
 /** What is printed, and what bench/README.md keeps of the last full run. */
 import { readFile, writeFile } from 'node:fs/promises';
-import { cpus, totalmem } from 'node:os';
+import { cpus, loadavg, totalmem } from 'node:os';
 import path from 'node:path';
 import { packageRoot } from '../src/postgres/index.ts';
 import type { BenchOptions } from './options.ts';
@@ -10,7 +10,7 @@ import type { BackendReport, SideReport } from './summary.ts';
 
 export type Report = {
   date: string;
-  machine: { cpu: string; cores: number; memory_gb: number; platform: string };
+  machine: { cpu: string; cores: number; memory_gb: number; platform: string; load_before: number };
   versions: Record<string, string>;
   settings: { runs: number; concurrency: number; rounds: number; decisions_per_round: number };
 } & { [backend in Backend]: BackendReport | null };
@@ -38,6 +38,7 @@ export async function describe(options: BenchOptions, servers: Servers): Promise
       cores: processors.length,
       memory_gb: Math.round(totalmem() / 2 ** 30),
       platform: `${process.platform} ${process.arch}`,
+      load_before: Math.round((loadavg()[0] ?? 0) * 10) / 10,
     },
     versions,
     settings: {
@@ -59,7 +60,7 @@ async function versionOf(name: string): Promise<string> {
 export function asTables(report: Report): string {
   const { machine, settings, versions } = report;
   const head = [
-    `${report.date.slice(0, 10)}, ${machine.cores} cores (${machine.cpu}), ${machine.memory_gb} GB, ${machine.platform}.`,
+    `${report.date.slice(0, 10)}, ${machine.cores} cores (${machine.cpu}), ${machine.memory_gb} GB, ${machine.platform}; load average ${machine.load_before} before.`,
     `${Object.entries(versions)
       .map(([name, version]) => `${name} ${version}`)
       .join(', ')}.`,

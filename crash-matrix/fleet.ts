@@ -37,7 +37,7 @@ export class Fleet {
     return this.#members.filter((member) => !member.alive && !member.doomed);
   }
 
-  /** One process more in the role: the spare, and a new spare is started behind it. */
+  /** One process more in the role: the spare, if it is still there. */
   async add(role: Role): Promise<Member> {
     const member = this.#takeSpare();
     await member.play(role, this.#place);
@@ -63,6 +63,11 @@ export class Fleet {
       }
       await sleep(this.#place.pace.stepMs);
     }
+  }
+
+  /** One process more in the role, whatever goes wrong with its start. */
+  async recruit(role: Role): Promise<void> {
+    await this.occupy(this.#takeSpare(), role);
   }
 
   /** One living member of each role, and a spare: what a schedule begins with. */
@@ -93,7 +98,7 @@ export class Fleet {
   #takeSpare(): Member {
     const member = this.#spare?.alive ? this.#spare : startMember(this.#cleanup, this.#files);
     this.#members.push(member);
-    this.#spare = startMember(this.#cleanup, this.#files);
+    this.#spare = null;
     return member;
   }
 

@@ -1,11 +1,12 @@
 /** The matrix: clean runs list the points, schedules run in lanes side by side, outcomes are kept as they come. */
 import type { Cleanup } from '../lab/cleanup.ts';
+import type { TraceLine } from '../src/failpoints.ts';
 import type { Lane } from './lane.ts';
 import { openLane } from './lane.ts';
 import { paceOf } from './pace.ts';
-import { type Point, planOf, pointsOf } from './plan.ts';
+import { newPoints, type Point, planOf, pointsOf, reduced } from './plan.ts';
 import { type Outcome, runSchedule } from './run-schedule.ts';
-import { SCENARIOS, type Scenario } from './scenarios.ts';
+import type { Scenario } from './scenarios.ts';
 import { nameOf, type Schedule } from './schedule.ts';
 import type { Servers } from './servers.ts';
 
@@ -13,8 +14,8 @@ export type MatrixOptions = {
   scenarios: readonly Scenario[];
   parallel: number;
   seed: number;
-  /** Of the plan's schedules; the rest is left out. Infinity: all. */
-  limit: number;
+  /** Of the plan's schedules; the rest is left out. Infinity: all. `reduced`: the part that belongs to `npm test`. */
+  limit: number | 'reduced';
   pace: number;
   /** Run just these, without clean runs. */
   only: readonly Schedule[];
@@ -44,13 +45,17 @@ export async function runMatrix(
       return { points, outcomes, planned };
     }
     const clean = options.scenarios.map(({ name }) => cleanSchedule(name));
+    const traces = new Map<string, TraceLine[]>();
     await inLanes(pool, options.parallel, clean, (outcome) => {
-      points.push(...pointsOf(outcome.schedule.scenario, outcome.trace));
+      traces.set(outcome.schedule.scenario, outcome.trace);
       keep(outcome);
     });
-    const order = (point: Point) => SCENARIOS.findIndex(({ name }) => name === point.scenario);
-    points.sort((a, b) => order(a) - order(b));
-    const wanted = planOf(points, options.seed).slice(0, options.limit);
+    for (const { name, startsLike } of options.scenarios) {
+      const [trace = [], like] = [traces.get(name), traces.get(startsLike ?? '')];
+      points.push(...(like === undefined ? pointsOf(name, trace) : newPoints(name, trace, like)));
+    }
+    const plan = planOf(points, options.seed);
+    const wanted = options.limit === 'reduced' ? reduced(plan) : plan.slice(0, options.limit);
     planned = clean.length + wanted.length;
     const due = wanted.filter((schedule) => !options.done.has(nameOf(schedule)));
     await inLanes(pool, options.parallel, due, keep);

@@ -7,6 +7,7 @@ import { releaseClient } from '../examples/release-service/index.ts';
 import { answerCalls } from '../lab/answer.ts';
 import { resolveAction } from '../src/actions/index.ts';
 import { decide, revoke, showApproval } from '../src/approvals/index.ts';
+import { listDeadLetters, replay } from '../src/dead-letters/index.ts';
 import { arm, type PlannedFault, playRole } from '../src/failpoints.ts';
 import { cancelRun, createLog, KeyRing, openDatabase, runReconciler, runRelay, start } from '../src/index.ts';
 import { type Running, runResumeWorker } from '../src/processes/index.ts';
@@ -72,7 +73,7 @@ async function beginRole(role: Role, place: Place): Promise<Running> {
         lockMs,
         retryDelayMs,
         concurrency: 4,
-        drainMs: 500,
+        drainMs: pace.ttlMs / 3,
       });
     }
     case 'reconciler': {
@@ -125,8 +126,8 @@ async function publishDuplicate(place: Place, tenant: string): Promise<void> {
 async function endRole(): Promise<void> {
   const ending = part;
   part = null;
-  arm(null);
   await ending?.running.stop();
+  arm(null);
 }
 
 answerCalls(
@@ -176,6 +177,12 @@ answerCalls(
         words,
       });
       return decided.outcome;
+    },
+    async replay({ tenant }: { tenant: string }): Promise<void> {
+      const { db } = asApi();
+      for (const { id } of await listDeadLetters(db, tenant)) {
+        await replay(db, { tenant, id, subject: SUBJECT, reason: 'the model is back' });
+      }
     },
     revoke({ tenant, approvalId }: { tenant: string; approvalId: string }) {
       return revoke(asApi().db, { tenant, approvalId, subject: SUBJECT });

@@ -40,7 +40,8 @@ export async function runSchedule(lane: Lane, schedule: Schedule): Promise<Outco
   const traced = schedule.fault === 'none';
   const recovered = new AbortController();
   const vacant = scenario.fleet === 'joins' ? await vacate(lane) : [];
-  const memberOf = (role: Role) => vacant.find((place) => place.role === role)?.member ?? lane.fleet.one(role);
+  const memberOf = (role: Role) =>
+    vacant.find((place) => place.role === role)?.member ?? lane.fleet.one(role);
   const fault = traced ? null : await armFault(lane, schedule, tenant, memberOf, recovered.signal);
   if (traced) {
     await Promise.all(ROLES.map((role) => memberOf(role).arm({ fault: null, duplicateFor: null })));
@@ -216,6 +217,7 @@ async function judge(lane: Lane, scenario: Scenario, tenant: string, story: Stor
     ends: scenario.ends,
     effects: scenario.effects,
     judged: story.judged,
+    givenUp: scenario.person === 'replays',
     ...(scenario.effectsMayBeMissing === undefined ? {} : { effectsMayBeMissing: true }),
   };
   const world: World = {

@@ -50,7 +50,7 @@ export async function startServers(cleanup: Cleanup, backend: Backend): Promise<
 }
 
 async function redisFor(cleanup: Cleanup): Promise<string> {
-  const redis = await startRedis();
+  const redis = await startRedis({ own: true });
   if ('skipped' in redis) {
     throw new Error(redis.skipped);
   }

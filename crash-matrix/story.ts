@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Lane } from './lane.ts';
 import type { Scenario } from './scenarios.ts';
-import { VERSION } from './workflows.ts';
+import { PERMISSION, VERSION } from './workflows.ts';
 
 export type Story = {
   ended: boolean;
@@ -48,7 +48,8 @@ export async function playStory(lane: Lane, scenario: Scenario, tenant: string):
       story.ended = true;
       return story;
     }
-    if (seen !== null && GIVEN_UP.includes(seen.status)) {
+    const isReplayed = seen?.status === 'dead_lettered' && scenario.person === 'replays';
+    if (seen !== null && GIVEN_UP.includes(seen.status) && !isReplayed) {
       return story;
     }
     if (!(await person.act(seen))) {
@@ -81,6 +82,10 @@ class Person {
     const tenant = this.#tenant;
     if (seen === null) {
       return this.#start();
+    }
+    if (seen.status === 'dead_lettered') {
+      await this.#lane.provider.client.create(PERMISSION, { mark: tenant }, { idempotencyKey: tenant });
+      return this.#ask('replay', { tenant });
     }
     const [due] = seen.unknown.filter(({ overdue }) => overdue);
     if (due !== undefined) {

@@ -82,7 +82,7 @@ function markOf({ input }: ModelRequest): string {
     : content.map((part) => ('text' in part ? part.text : '')).join('');
 }
 
-type Script = (turn: number, mark: string, request: ModelRequest) => Turn;
+type Script = (turn: number, mark: string, request: ModelRequest) => Turn | Promise<Turn>;
 
 function played(name: string, script: Script, agent: () => Agent): Workflow {
   const model = scriptedModel((turn, request) => script(turn, markOf(request), request));
@@ -125,6 +125,8 @@ export function matrixWorkflows(provider: ReleaseClient, pace: Pace): Workflow[]
     nested(gated.lookup),
     recorded(free.idempotent, pace),
     stumbling(gated.lookup),
+    hopeless(gated.lookup, provider),
+    drifting(gated.lookup, pace),
   ];
 }
 
@@ -149,9 +151,9 @@ function nested(pay: Tool): Workflow {
   );
 }
 
-/** A plain tool that takes long enough for heartbeats, and an action that needs nobody's decision. */
-function recorded(pay: Tool, pace: Pace): Workflow {
-  const read = tool({
+/** A plain tool that takes long enough for heartbeats. */
+const slowTool = (pace: Pace) =>
+  tool({
     name: 'read_balance',
     description: 'Read the balance',
     parameters: z.object({ account: z.string() }),
@@ -160,15 +162,19 @@ function recorded(pay: Tool, pace: Pace): Workflow {
       return `${account}: 100`;
     },
   });
+const readBalance = { name: 'read_balance', arguments: { account: 'main' } };
+
+/** Beside the slow tool an action that needs nobody's decision. */
+function recorded(pay: Tool, pace: Pace): Workflow {
   return played(
     'recorded',
     (turn, mark, request) => {
       if (turn === 0) {
-        return [{ name: 'read_balance', arguments: { account: 'main' } }, call('idempotent', mark, 'a')];
+        return [readBalance, call('idempotent', mark, 'a')];
       }
       return ended(request);
     },
-    () => new Agent({ name: 'recorded', tools: [read, pay] }),
+    () => new Agent({ name: 'recorded', tools: [slowTool(pace), pay] }),
   );
 }
 
@@ -188,5 +194,52 @@ function stumbling(pay: Tool): Workflow {
       return ended(request);
     },
     () => new Agent({ name: 'stumbling', tools: [pay] }),
+  );
+}
+
+/** At the provider: the permission without which the model of `hopeless` answers nothing after its call. */
+export const PERMISSION = 'permission';
+
+/** A model that fails until somebody puts it right, so that the run is given up in between. */
+function hopeless(pay: Tool, provider: ReleaseClient): Workflow {
+  return played(
+    'hopeless',
+    async (turn, mark, request) => {
+      if (turn === 0) {
+        return [call('lookup', mark, 'a')];
+      }
+      if (!(await provider.find(PERMISSION, mark)).found) {
+        throw new Error('the model is out of order');
+      }
+      return ended(request);
+    },
+    () => new Agent({ name: 'hopeless', tools: [pay] }),
+  );
+}
+
+/**
+ * Instructions that are never the same twice, and a model that fails once: the segment is run again and asks its model
+ * something else than the journal has, where nothing was sent yet.
+ */
+function drifting(pay: Tool, pace: Pace): Workflow {
+  let asked = 0;
+  const instructions = () => {
+    asked += 1;
+    return `question ${process.pid}.${asked}`;
+  };
+  const stumbled = new Set<string>();
+  return played(
+    'drifting',
+    (turn, mark, request) => {
+      if (turn === 0) {
+        return [readBalance];
+      }
+      if (!stumbled.has(mark)) {
+        stumbled.add(mark);
+        throw new Error('the model has a bad moment');
+      }
+      return turn === 1 ? [call('lookup', mark, 'a')] : ended(request);
+    },
+    () => new Agent({ name: 'drifting', instructions, tools: [slowTool(pace), pay] }),
   );
 }

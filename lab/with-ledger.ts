@@ -13,7 +13,7 @@ import { countedKind, type Provider } from './provider-process.ts';
 
 const TENANT = 'lab';
 const KIND = 'with-ledger-twice';
-const WAIT_MS = 30_000;
+const WAIT_MS = 60_000;
 
 export type LedgerResult = {
   effects: number;

@@ -81,8 +81,10 @@ begin
   select * into p from approvals t where t.tenant = p_tenant and t.id = p_approval for no key update;
   select * into earlier from votes v where v.tenant = p_tenant and v.approval_id = p_approval and v.subject = p_subject;
 
-  if earlier.id is not null then
-    outcome := case when earlier.verdict = p_verdict then 'repeat' else 'conflict' end;
+  -- A word said again is a repeat as long as it agrees with how things stand; a word that lost is told who won.
+  if earlier.verdict = p_verdict and (p.state = 'pending'
+      or (p.decided_at is not null and (p.state = 'rejected') = (p_verdict = 'reject'))) then
+    outcome := 'repeat';
   elsif p.state <> 'pending' then
     outcome := case when p.state = 'expired' then 'expired' else 'conflict' end;
   elsif clock_timestamp() >= p.decide_before then
@@ -95,8 +97,11 @@ begin
       select 1 from runs t where t.tenant = p_tenant and t.id = run_id and t.requested_by = p_subject) then
     outcome := 'self_approval';
   else
+    -- While the quorum is open, a voter may take an approval back by rejecting.
     insert into votes (tenant, approval_id, subject, id, verdict, fingerprint)
-    values (p_tenant, p_approval, p_subject, p_vote, p_verdict, p_fingerprint);
+    values (p_tenant, p_approval, p_subject, p_vote, p_verdict, p_fingerprint)
+    on conflict (tenant, approval_id, subject) do update set id = excluded.id, verdict = excluded.verdict,
+      fingerprint = excluded.fingerprint, cast_at = clock_timestamp();
     select count(*) into yes from votes v where v.tenant = p_tenant and v.approval_id = p_approval and v.verdict = 'approve';
     if p_verdict = 'reject' or yes >= p.quorum then
       p.state := case when p_verdict = 'reject' then 'rejected' else 'approved' end;

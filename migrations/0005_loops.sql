@@ -188,7 +188,7 @@ grant execute on function claim_outbox(integer, integer, uuid), mark_outbox_sent
 grant select on tenants, sessions, runs, actions, approvals, votes, outbox, events, dead_letters to countersign_api;
 grant select (tenant, run_id, number, state_schema, epoch, created_at) on checkpoints to countersign_api;
 grant select (tenant, id, action_id, run_id, attempt, source, outcome, received_at) on receipts to countersign_api;
-grant update on runs, approvals, actions to countersign_api;
+grant update on runs, approvals, actions, votes to countersign_api;
 grant insert on votes, outbox, events to countersign_api;
 grant execute on function as_tenant(text), append_event(text, uuid, text, jsonb),
   event_digest(bytea, text, uuid, integer, text, jsonb, timestamptz), can_be_carried(runs), may_repeat(actions),

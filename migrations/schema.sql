@@ -42,13 +42,13 @@ table actions
   constraint "a recovery kind is one of four" CHECK ((recovery = ANY (ARRAY['transactional'::text, 'idempotent'::text, 'lookup'::text, 'manual'::text])))
   constraint "a settled action has what the model is told" CHECK (((state <> ALL (ARRAY['succeeded'::text, 'failed'::text, 'abandoned'::text])) OR (sealed_result IS NOT NULL)))
   constraint actions_pkey PRIMARY KEY (tenant, id)
-  constraint actions_reissue_check CHECK ((reissue = ANY (ARRAY['automatic'::text, 'by_person'::text])))
   constraint actions_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
   constraint "an action is in a known state" CHECK ((state = ANY (ARRAY['prepared'::text, 'dispatched'::text, 'outcome_unknown'::text, 'succeeded'::text, 'failed'::text, 'not_executed'::text, 'abandoned'::text])))
   constraint "an action never sent has no attempt to be unsure of" CHECK (((state <> 'abandoned'::text) OR (attempt > 0)))
   constraint "an action out in the world has a deadline" CHECK (((state <> ALL (ARRAY['dispatched'::text, 'outcome_unknown'::text])) OR ((attempt > 0) AND (deadline_at IS NOT NULL))))
   constraint "an action that may run has arguments" CHECK (((state = 'not_executed'::text) OR ((effective_digest IS NOT NULL) AND (sealed_arguments IS NOT NULL))))
   constraint "not executed says why" CHECK (((state <> 'not_executed'::text) OR (reason IS NOT NULL)))
+  constraint "sending again is automatic or a person's matter" CHECK ((reissue = ANY (ARRAY['automatic'::text, 'by_person'::text])))
   CREATE UNIQUE INDEX "an operation is in the open once" ON actions USING btree (tenant, operation_digest) WHERE (state = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
   CREATE INDEX actions_of_run ON actions USING btree (tenant, run_id, segment)
   CREATE INDEX actions_to_reconcile ON actions USING btree (reconcile_after) WHERE (state = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
@@ -78,10 +78,10 @@ table approvals
   sealed_words bytea  -- The reviewer's words; on a rejection the model is told them.
   created_at timestamp with time zone not null default clock_timestamp()
   constraint "a decision names who and when" CHECK (((state = ANY (ARRAY['pending'::text, 'expired'::text, 'superseded'::text, 'invalidated'::text])) OR ((decided_by IS NOT NULL) AND (decided_at IS NOT NULL))))
+  constraint "a quorum is 1 to 16 people" CHECK (((quorum >= 1) AND (quorum <= 16)))
   constraint "an approval is in a known state" CHECK ((state = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text, 'rejected'::text, 'expired'::text, 'revoked'::text, 'superseded'::text, 'invalidated'::text])))
   constraint "an approved action has a last moment" CHECK (((state <> ALL (ARRAY['approved'::text, 'consumed'::text])) OR (execute_before IS NOT NULL)))
   constraint approvals_pkey PRIMARY KEY (tenant, id)
-  constraint approvals_quorum_check CHECK (((quorum >= 1) AND (quorum <= 16)))
   constraint approvals_tenant_action_id_fkey FOREIGN KEY (tenant, action_id) REFERENCES actions(tenant, id)
   constraint approvals_tenant_run_id_checkpoint_fkey FOREIGN KEY (tenant, run_id, checkpoint) REFERENCES checkpoints(tenant, run_id, number)
   CREATE UNIQUE INDEX "an action has one open approval" ON approvals USING btree (tenant, action_id) WHERE (state = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text]))
@@ -120,8 +120,8 @@ table dead_letters
   replay_reason text
   closed_as text  -- How a person's replay found it; null while it is open.
   constraint "a dead letter is closed as one of three" CHECK ((closed_as = ANY (ARRAY['replayed'::text, 'already_done'::text, 'cancelled'::text])))
+  constraint "a dead letter is of a known class" CHECK ((class = ANY (ARRAY['transient_exhausted'::text, 'permanent'::text, 'stalled'::text, 'poison'::text, 'incompatible'::text, 'diverged'::text])))
   constraint "a run has one dead letter per round" UNIQUE (tenant, run_id, round)
-  constraint dead_letters_class_check CHECK ((class = ANY (ARRAY['transient_exhausted'::text, 'permanent'::text, 'stalled'::text, 'poison'::text, 'incompatible'::text, 'diverged'::text])))
   constraint dead_letters_pkey PRIMARY KEY (tenant, id)
   constraint dead_letters_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
   row level security, forced
@@ -203,9 +203,9 @@ table receipts
   outcome text not null
   sealed bytea
   received_at timestamp with time zone not null default clock_timestamp()
-  constraint receipts_outcome_check CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'failed'::text, 'never_sent'::text, 'unknown'::text, 'absent'::text, 'different'::text, 'cannot_say'::text, 'abandoned'::text])))
+  constraint "evidence comes from one of four sources" CHECK ((source = ANY (ARRAY['worker'::text, 'transaction'::text, 'lookup'::text, 'person'::text])))
+  constraint "evidence says one of eight things" CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'failed'::text, 'never_sent'::text, 'unknown'::text, 'absent'::text, 'different'::text, 'cannot_say'::text, 'abandoned'::text])))
   constraint receipts_pkey PRIMARY KEY (tenant, id)
-  constraint receipts_source_check CHECK ((source = ANY (ARRAY['worker'::text, 'transaction'::text, 'lookup'::text, 'person'::text])))
   CREATE INDEX receipts_of_action ON receipts USING btree (tenant, action_id)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -224,6 +224,7 @@ table runs
   holder uuid
   held_until timestamp with time zone  -- Until when its holder alone may work on it, by this database's clock.
   attempts_in_round integer not null default 0  -- Claims since the last committed progress or replay.
+  claims_in_segment integer not null default 0
   round integer not null default 1
   state_schema text not null  -- What a worker must be able to read to open the current checkpoint.
   manifest text[] not null default '{}'::text[]  -- Digests of the tools whose actions are open at the current checkpoint.
@@ -252,7 +253,6 @@ END)))
   constraint "an ended run says when" CHECK (((status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text])) = (ended_at IS NOT NULL)))
   constraint "only a running run is held" CHECK (((status = 'running'::text) OR (held_until IS NULL)))
   constraint runs_pkey PRIMARY KEY (tenant, id)
-  constraint runs_tenant_fkey FOREIGN KEY (tenant) REFERENCES tenants(id)
   constraint runs_tenant_session_id_fkey FOREIGN KEY (tenant, session_id) REFERENCES sessions(tenant, id)
   CREATE UNIQUE INDEX "a session has one active run" ON runs USING btree (tenant, session_slot) WHERE (session_slot IS NOT NULL)
   CREATE INDEX runs_to_sweep ON runs USING btree (looked_at) WHERE (ended_at IS NULL)
@@ -283,12 +283,12 @@ table sessions
   created_at timestamp with time zone not null default clock_timestamp()
   constraint "a session has an id of 1 to 512 characters" CHECK (((length(id) >= 1) AND (length(id) <= 512)))
   constraint sessions_pkey PRIMARY KEY (tenant, id)
-  constraint sessions_tenant_fkey FOREIGN KEY (tenant) REFERENCES tenants(id)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
 table tenants
-  -- Isolation boundaries. A row appears with the tenant's first run.
+  -- Isolation boundaries. A row appears with the tenant's first run. Nothing refers to it: a caller's open
+transaction that starts a run must keep no other start of its tenant waiting.
   id text not null
   created_at timestamp with time zone not null default clock_timestamp()
   constraint "a tenant has a name of 1 to 512 characters" CHECK (((length(id) >= 1) AND (length(id) <= 512)))
@@ -319,10 +319,10 @@ table votes
   verdict text not null
   fingerprint text not null
   cast_at timestamp with time zone not null default clock_timestamp()
+  constraint "a vote is for or against" CHECK ((verdict = ANY (ARRAY['approve'::text, 'reject'::text])))
+  constraint "a voter has a name of 1 to 512 characters" CHECK (((length(subject) >= 1) AND (length(subject) <= 512)))
   constraint votes_pkey PRIMARY KEY (tenant, approval_id, subject)
-  constraint votes_subject_check CHECK (((length(subject) >= 1) AND (length(subject) <= 512)))
   constraint votes_tenant_approval_id_fkey FOREIGN KEY (tenant, approval_id) REFERENCES approvals(tenant, id)
-  constraint votes_verdict_check CHECK ((verdict = ANY (ARRAY['approve'::text, 'reject'::text])))
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -352,7 +352,7 @@ table workflows
 function announce_worker(p_id uuid, p_kind text, p_name text, p_workflows text[], p_state_schemas text[], p_tools text[], p_alive_ms integer) returns void language plpgsql security definer owner countersign_loops
   body sha256 e6850bf57cab6473f0cdab2a473eb27cf90638f43c78fb0c6d3d61a387d3f978
 function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void language plpgsql owner migrator
-  body sha256 a6ed77d18831ed69ccbde0a8192531b0663ad9e9fa573c08612f7f8f7eff74aa
+  body sha256 d5310fc19e2964923f0b0335224fad1ad0ea7a3ffdba90da371da0eb7eb316aa
 function as_tenant(p_tenant text) returns void language sql owner migrator
   body sha256 5067f8fbf7e7cb11506c52580ab9478d3929f92691f75e2c518d43923882b0da
 function can_be_carried(r runs) returns boolean language sql owner migrator
@@ -364,7 +364,7 @@ function claim_actions_to_reconcile(p_limit integer, p_lease_ms bigint, p_workfl
 function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
   body sha256 86eb8271039832fb3448d8ddfd29bfacc19a7b2f1b081235a2982008291e3837
 function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
-  body sha256 c39ecfd49b121b2644b5d97c6dc4575aa79ff3d2c16bf6b464ef4dadccc1158e
+  body sha256 735faca973debbf655d6a73de4e9d835076cb8272a4cb2305426bb166e5bf614
 function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
@@ -372,7 +372,7 @@ function close_run(p_tenant text, p_run uuid, p_reason text) returns void langua
 function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void language plpgsql owner migrator
   body sha256 8a366742ce40aae0c5d1dd66eb1b94ef027b496558e3b147ebd77a5371b82d4c
 function decide_approval(p_tenant text, p_approval uuid, p_verdict text, p_subject text, p_fingerprint text, p_vote uuid, p_sealed_words bytea, OUT outcome text, OUT state text, OUT decision_id uuid, OUT decided_by text, OUT decided_at timestamp with time zone, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 0a9cf2060a7c756115c2240c3bf8cd6276467b1ed702a1577da6286001412a3c
+  body sha256 e7b507816c2704adfd0efdd42a8f2464b9bffe65af773247b6e9440ba0e7aacb
 function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, p_kind text, p_data jsonb, p_at timestamp with time zone) returns bytea language sql owner migrator
   body sha256 77ebbdbc8b6a89742a9bb3a0f1c85021572362fc4fcb8cdfaebb9fad8779ee03
 function expire_approval(p_tenant text, p approvals) returns void language plpgsql owner migrator
@@ -381,8 +381,8 @@ function fingerprint_of(a actions, p approvals) returns text language sql owner 
   body sha256 28143137541f5157ea321b051730f7e3dbc867d4829fc7c0445f758e4cfa0cec
 function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator
   body sha256 051f5e12449547e3017e4a06b74fa940c0eb25bac8e8ecb5ab22b7f416b8178f
-function free_session(p_tenant text, p_session text, p_supersede boolean) returns uuid language plpgsql owner migrator
-  body sha256 d9ef01231f7a99e85aad9d854cea6b79ee757f7bee1f64fae0f1b47a4b652726
+function free_session(p_tenant text, p_session text, p_supersede boolean, p_client_key text) returns uuid language plpgsql owner migrator
+  body sha256 77a39c0078963842ab3d46a1fa506e97d85ad52da223e15b4120410ead7b3941
 function hold_for_identical(a actions) returns boolean language plpgsql owner migrator
   body sha256 62b9cbef204274c0fa07e92a8a3db015d18ea67acb99a4fedfb34b03e335d8d3
 function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text, p_proposed_digest text, p_effective_digest text, OUT outcome text, OUT state text, OUT reason text, OUT attempt integer, OUT sealed_result bytea) returns record language plpgsql owner migrator
@@ -392,7 +392,7 @@ function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jso
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
   body sha256 c742e0f6578cdb3188dd31a64b1e8664f23a7e96a9831216ab19acd3b0fe75c2
 function load_run(p_tenant text, p_run uuid, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
-  body sha256 3c1c5959a6cc05fcc6737eb5bdd914713ee8b250c6eeeb9b35bb85d726b32a2b
+  body sha256 f304af3ee5c59f78eff9186d668c3fd77015d20f3a242a713caedb84c5862437
 function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb language plpgsql owner migrator
   body sha256 9424443ba50afe82045f6d0282acbbb4082fc383b8bdfa85bea7a9d3efbeef33
 function mark_outbox_failed(p_id uuid, p_token uuid, p_counts boolean, p_budget integer, p_retry_ms integer, p_reason text) returns void language sql security definer owner countersign_loops
@@ -404,15 +404,15 @@ function may_repeat(a actions) returns boolean language sql owner migrator
 function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
   body sha256 144e329c784c3229ebccc427136e58067cdd96c672fa331ca954ee3a9ac7dc64
 function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb) returns text language plpgsql owner migrator
-  body sha256 5b9a28caba4932523a2257922e7b92c4a23b4a949f66c0505af567fba7af75d1
+  body sha256 a9010b86d612998b9a1f33eccbc3d273ecf8950139494d234f16434c8e10a57b
 function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
   body sha256 6faac764b5e9a28758b3f696b90f78e3e0d407c144fd316c18df4f0b5feb0158
 function release_quarantine(p_tenant text, p_run uuid, p_subject text, p_reason text, OUT outcome text, OUT run_status text) returns record language plpgsql security definer owner migrator
   body sha256 943328678b13e70398a316f8b7b3b2b46a65c9d077e088086e03af69e632af40
 function release_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text, p_delay_ms bigint, p_class text, p_max_attempts integer, p_refund boolean) returns text language plpgsql owner migrator
   body sha256 b7454a6bb0284361ecf3db51721e7067dea77e1b00d69f2b7cf2cc71798f0de4
-function renew_holds(p_worker uuid, p_ttl_ms integer, p_alive_ms integer, p_tenants text[], p_runs uuid[], p_epochs integer[]) returns TABLE(tenant text, run_id uuid) language plpgsql security definer owner countersign_loops
-  body sha256 cfa50b233f52ac1b368ca513a14fcacd8530c33dd2b82ff6355235ff76a8a01b
+function renew_holds(p_worker uuid, p_ttl_ms integer, p_alive_ms integer, p_tenants text[], p_runs uuid[], p_epochs integer[]) returns TABLE(tenant text, run_id uuid, epoch integer, renewed boolean) language plpgsql security definer owner countersign_loops
+  body sha256 5ab94e65f0d744fcb4a076f1ea1a114f74b363794004bd9407cb879cc0953fb0
 function replay_dead_letter(p_tenant text, p_dead_letter uuid, p_subject text, p_reason text, OUT outcome text, OUT run_id uuid, OUT run_status text) returns record language plpgsql security definer owner migrator
   body sha256 5db62b35f41ed199cd64ed334094da0693633048fd6b4fe6f4c78cad1b926424
 function replay_outbox_row(p_tenant text, p_id uuid, p_subject text, OUT outcome text, OUT run_id uuid) returns record language plpgsql security definer owner migrator
@@ -432,7 +432,7 @@ function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tena
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 779b92d6f8cf6c9681ad832ce788f980f5f94c6c2411bf5e95b30c6b3ebb6ba6
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 4112de2afec6eedde53abe98a3878c50eb32e301953f9957b54a2e8aed0e55d2
+  body sha256 e12816f5a5c70d25fc42bd85d509d1c0a8e6ec39953a2e172befc59b3c34a073
 function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 643841e32f0820c7453fb61b3a6fa92ddb6347b8279d5eae8ae7c5fb39c55740
 function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
@@ -440,7 +440,7 @@ function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action u
 function settle_run_status(p_tenant text, p_run uuid, p_release boolean, p_delay_ms bigint, p_reason text) returns text language plpgsql owner migrator
   body sha256 d2141ff605fe0f3ca551050af283986d503ee7285a881970cf29d3c26ba7c1b0
 function start_run(p_tenant text, p_run uuid, p_workflow text, p_version text, p_client_key text, p_input_digest text, p_sealed_input bytea, p_requested_by text, p_session text, p_supersede boolean, OUT outcome text, OUT run_id uuid, OUT known text[]) returns record language plpgsql security definer owner migrator
-  body sha256 928fa0fd9073485eabcd5dc139880860e27c832bda66eeabeb894c34c3783f22
+  body sha256 5748ee51a96ea75ec4502704fac780c3478e0aae24ff8108ab08f9ac82d2afff
 function stop_worker(p_id uuid) returns void language sql security definer owner countersign_loops
   body sha256 9a7cab9cd08296caf318968dd3e500bb1c11d331b0b088dadf1699a2a41defbe
 function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_epoch integer, p_calls jsonb) returns void language plpgsql owner migrator
@@ -462,7 +462,7 @@ function unended_runs(p_limit integer, p_after uuid) returns TABLE(tenant text, 
 
 countersign_api: INSERT, SELECT on events
 countersign_api: INSERT, SELECT on outbox
-countersign_api: INSERT, SELECT on votes
+countersign_api: INSERT, SELECT, UPDATE on votes
 countersign_api: SELECT (action_id, attempt, id, outcome, received_at, run_id, source, tenant) on receipts
 countersign_api: SELECT (created_at, epoch, number, run_id, state_schema, tenant) on checkpoints
 countersign_api: SELECT on dead_letters

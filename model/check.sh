@@ -5,14 +5,14 @@
 #   sh model/check.sh NAME…   just these
 # JOBS=1 uses one core. Needs spin and a C compiler.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
+case $0 in */*) here=$(cd "${0%/*}" && pwd) ;; *) here=$(pwd) ;; esac
 
 # q|-  name  holds | property that breaks  safety | live  flags
 checks() { cat <<'LIST'
 # the protocol as built: every promise kept
 q lookup-calm                holds safety
 - lookup-faults              holds safety -DCRASHES=1 -DLOSSES=1 -DDROPS=1 -DTIMEOUTS=1 -DPAUSES=1 -DLOST_REPLIES=1
-- lookup-deliveries          holds safety -DCRASHES=2 -DLOSSES=1 -DDUPS=1 -DFLUSHES=1 -DPAUSES=1
+- lookup-deliveries          holds safety -DCRASHES=2 -DLOSSES=1 -DDUPS=1 -DFLUSHES=1 -DPAUSES=1 -DREPLAYS=1
 - lookup-crash-everything    holds safety -DCRASHES=1 -DDUPS=1 -DFLUSHES=1 -DDROPS=1 -DTIMEOUTS=1 -DPAUSES=1 -DLOST_REPLIES=1 -DEARLY_ASKS=1 -DREPLAYS=1
 - lookup-two-reconcilers     holds safety -DRECONCILERS=2 -DCRASHES=1 -DDROPS=1 -DTIMEOUTS=1 -DPAUSES=1 -DEARLY_ASKS=1
 q lookup-quick               holds safety -DCRASHES=1 -DPAUSES=1 -DDROPS=1 -DLOST_REPLIES=1
@@ -56,8 +56,6 @@ q arrives-idempotent         holds live -DIDEMPOTENT -DCRASHES=1 -DPAUSES=1
 q built-person-names-no-attempt P4 safety -DBUILT_PERSON_NAMES_NO_ATTEMPT -DMANUAL -DPERSONS=2 -DDROPS=1 -DTIMEOUTS=1 -DLOST_REPLIES=1
 - built-person-pays-twice    P1 safety -DBUILT_PERSON_NAMES_NO_ATTEMPT -DONLY_COUNT=1 -DMANUAL -DPERSONS=2 -DDROPS=1 -DTIMEOUTS=1 -DLOST_REPLIES=1
 q built-person-in-haste      P1 safety -DBUILT_PERSON_IN_HASTE -DMANUAL -DPERSON_AT_ONCE -DEARLY_ASKS=1 -DTIMEOUTS=1 -DONLY_COUNT=1
-q built-stale-answer         P4 safety -DBUILT_STALE_ANSWER -DPAUSES=1 -DEARLY_ASKS=1
-- built-stale-answer-harm    P1 safety -DBUILT_STALE_ANSWER -DBUILT_PERSON_IN_HASTE -DONLY_COUNT=1 -DBY_PERSON -DPERSON_AT_ONCE -DEARLY_ASKS=2 -DPAUSES=1 -DLOSSES=1
 q built-stale-found          P4 safety -DBUILT_STALE_FOUND -DPAUSES=1 -DEARLY_ASKS=1
 q built-cancelled-is-given-up P6 safety -DBUILT_CANCELLED_IS_GIVEN_UP -DCANCELS=1 -DMAX_CLAIMS=1 -DCRASHES=1
 
@@ -83,6 +81,7 @@ q mutant-no-hand-back        P5 safety -DMUT_NO_HAND_BACK -DPAUSES=1
 - mutant-repeat-at-once      P4 safety -DMUT_REPEAT_AT_ONCE -DIDEMPOTENT -DLOSSES=1
 - mutant-no-compare-and-set  P4 safety -DMUT_NO_CAS -DDROPS=1 -DTIMEOUTS=1 -DLOST_REPLIES=1
 - mutant-cas-on-state-only   P1 safety -DMUT_CAS_ON_STATE_ONLY -DONLY_COUNT=1 -DRECONCILERS=2 -DDROPS=1 -DTIMEOUTS=1 -DLOST_REPLIES=1
+q mutant-stale-answer        P4 safety -DMUT_STALE_ANSWER -DPAUSES=1 -DEARLY_ASKS=1
 - mutant-never-sent-closes-all P4 safety -DMUT_NEVER_SENT_CLOSES_ALL -DIDEMPOTENT -DLOST_REPLIES=1 -DPAUSES=1
 - mutant-receipt-fenced      P4 safety -DMUT_RECEIPT_FENCED -DMANUAL -DLOSSES=1
 - mutant-suspend-in-two-steps P6 safety -DMUT_SUSPEND_IN_TWO_STEPS -DMUT_SWEEP_IGNORES_WAITING -DTIMEOUTS=1 -DLOST_REPLIES=1
@@ -107,7 +106,7 @@ check() {
   # shellcheck disable=SC2086
   spin -a "$@" "$here/ledger.pml" >spin.log 2>&1 &&
     ${CC:-cc} -DMEMLIM=3000 $build -w -o pan pan.c >cc.log 2>&1 &&
-    ./pan $search >out 2>&1
+    { ./pan $search >out 2>&1 & pan=$!; wait "$pan"; }
   touch out
   states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' out)
   if grep -q 'errors: 0' out && ! grep -q 'not completed\|max search depth' out; then got=holds
@@ -124,6 +123,8 @@ check() {
 
 if [ "${1:-}" = --one ]; then                       # a child of the run below
   work=$2; shift 2
+  echo $$ >"$work/$$.pid"
+  trap 'kill "${pan:-}" 2>/dev/null; exit 143' TERM INT
   check "$@"
   exit
 fi
@@ -132,20 +133,20 @@ missing=''
 command -v spin >/dev/null 2>&1 || missing='spin'
 command -v "${CC:-cc}" >/dev/null 2>&1 || missing="$missing cc"
 if [ -n "$missing" ]; then
-  echo "The model checker is missing here:$( [ "$missing" = spin ] && echo " spin" || echo " $missing"). Install it with: apt-get install spin gcc" >&2
+  echo "The model checker is missing here ($missing). Install it with: apt-get install spin gcc" >&2
   exit 3
 fi
 
 work=$(mktemp -d) || exit 2
 export work
 trap 'rm -rf "$work"' EXIT
-trap 'kill "$pool" 2>/dev/null; exit 130' INT TERM
+trap 'kill "$pool" $(cat "$work"/*.pid) 2>/dev/null; sleep 0.2; exit 130' INT TERM
 case ${1:-} in
   '')    checks >"$work/chosen" ;;
   quick) checks | grep '^[q#]' >"$work/chosen" ;;
   *)     for wanted in "$@"; do checks | grep "^[q-] $wanted " || { echo "no check is named $wanted" >&2; exit 2; }; done >"$work/chosen" ;;
 esac
-grep '^[q-]' "$work/chosen" | xargs -P "${JOBS:-2}" -L 1 sh "$0" --one "$work" &
+grep '^[q-]' "$work/chosen" | xargs -P "${JOBS:-2}" -L 1 sh "$here/check.sh" --one "$work" &
 pool=$!
 bad=0
 while read -r mark name rest; do

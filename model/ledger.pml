@@ -181,6 +181,7 @@ hidden mtype wanted;
 #else
 #define not_stale       must(P3_one_owner, my_epoch == epoch && status == RUNNING)
 #endif
+
 /* May an attempt whose outcome is open be sent again under the same key? */
 #ifdef MUT_REPEAT_AT_ONCE
 #define is_due          true
@@ -192,7 +193,8 @@ hidden mtype wanted;
 #else
 #define in_time         (!late)
 #endif
-#define may_repeat      (is_idempotent && attempt < ATTEMPT_BUDGET && is_due && !forgotten && approval == CONSUMED && in_time)
+#define may_repeat      (is_idempotent && attempt < ATTEMPT_BUDGET && is_due && !forgotten && \
+                         approval == CONSUMED && in_time)
 
 #define computed_status ( (cancel_requested && !in_the_open) -> CANCELLED : \
                         ( (in_the_open && (cancel_requested || !may_repeat)) -> AWAITING_RECONCILIATION : \
@@ -205,7 +207,7 @@ inline close_run() {
     if :: approval == PENDING || approval == APPROVED -> approval = INVALIDATED :: else fi;
     if
     :: action == PREPARED ->
-           must(P5_not_given_up, cancel_requested);                         /* an approved action is not given up by an end */
+           must(P5_not_given_up, cancel_requested);
            must(P4_truth, effects == 0); action = NOT_EXECUTED
     :: else
     fi
@@ -214,11 +216,11 @@ inline close_run() {
 /* THE computed status. release: the caller owned the running run and lets go. */
 inline settle_run_status(release) {
     if
-    :: ended || status == DEAD_LETTERED || (status == RUNNING && !(release)) -> skip
+    :: ended || (status == DEAD_LETTERED && !cancel_requested) || (status == RUNNING && !(release)) -> skip
     :: else ->
            wanted = computed_status;
            if
-           :: wanted == status -> skip
+           :: wanted == status || (status == DEAD_LETTERED && wanted != CANCELLED) -> skip
            :: else ->
                   if :: wanted == CANCELLED -> close_run() :: else fi;
                   status = wanted; hold = false;
@@ -228,7 +230,12 @@ inline settle_run_status(release) {
     fi
 }
 
-inline dead_letter_run() { status = DEAD_LETTERED; hold = false }
+inline dead_letter_run() {
+    status = DEAD_LETTERED; hold = false;
+#ifndef BUILT_CANCELLED_IS_GIVEN_UP
+    settle_run_status(false)                                   /* cancelled, if asked and nothing is in the open */
+#endif
+}
 
 /* A delivery that would be answered "held" is not taken: its job is delayed. */
 #ifdef MUT_HOLD_IGNORED
@@ -237,19 +244,12 @@ inline dead_letter_run() { status = DEAD_LETTERED; hold = false }
 #define would_be_held   (jobs?[eval(wake)] && status == RUNNING && (hold || lease_busy))
 #endif
 
-#ifdef BUILT_CANCELLED_IS_GIVEN_UP
-#define cancel_first    false
-#else
-#define cancel_first    cancel_requested
-#endif
-
 inline claim_run() {
     if
     :: my_wake < wake || (status != READY && status != RUNNING) -> outcome = stale
     :: else ->
            if
-           :: cancel_first && status == RUNNING -> settle_run_status(true); outcome = stale
-           :: !(cancel_first && status == RUNNING) && tries >= MAX_CLAIMS -> dead_letter_run(); outcome = stale
+           :: tries >= MAX_CLAIMS -> dead_letter_run(); outcome = stale
            :: else ->
                   must(P3_one_owner, status == READY || !hold);          /* nobody takes a run that is held */
                   status = RUNNING; epoch++; tries++; hold = true;
@@ -268,7 +268,7 @@ inline release_run(refund) {
            :: else
            fi;
            if
-           :: !(refund) && tries >= MAX_CLAIMS && !cancel_first -> dead_letter_run()
+           :: !(refund) && tries >= MAX_CLAIMS -> dead_letter_run()
            :: else -> settle_run_status(true)
            fi
     fi
@@ -291,7 +291,6 @@ inline finish_run() {
 
 inline cancel_run() {
     cancel_requested = true;
-    if :: status == DEAD_LETTERED -> status = PARKED :: else fi;
     settle_run_status(false)
 }
 
@@ -301,24 +300,30 @@ inline renew_holds(worker) { hold = true; lease = worker }
 /* ---------------------------------------------------------------- 0003_actions.sql */
 
 inline journal_response() {
-    if :: is_fenced -> outcome = fenced :: else -> not_stale; minted = true; tries = (tries > 1 -> 0 : tries); outcome = done fi
+    if
+    :: is_fenced -> outcome = fenced
+    :: else -> not_stale; minted = true; tries = (tries > 1 -> 0 : tries); outcome = done
+    fi
 }
 
 inline close_action() {
     if
     :: action == PREPARED ->
-           must(P5_not_given_up, withdrawn || cancel_requested);            /* only these reasons keep an approved action from running */
+           must(P5_not_given_up, withdrawn || cancel_requested);
            must(P4_truth, effects == 0); action = NOT_EXECUTED
     :: else
     fi
 }
 
-/* Not a function of its own: the end of intend_action. */
+/*
+ * Not a function of its own: the end of intend_action. At this instant the decision stands, nobody has asked to stop,
+ * no identical operation is in the open, and an attempt that is repeated is no longer its worker's own.
+ */
 #define dispatch_now \
-    must(P2_decided, (approval == APPROVED || approval == CONSUMED) && !late);      /* at this instant the decision stands      */ \
-    must(P2_decided, !cancel_requested);                                            /* nobody has asked to stop                 */ \
-    must(P1_one_effect, identical != 1);                                               /* an operation is in the open once         */ \
-    must(P4_truth, action == PREPARED || action == OUTCOME_UNKNOWN || past_deadline == attempt); /* an attempt is its worker's until its deadline */ \
+    must(P2_decided, (approval == APPROVED || approval == CONSUMED) && !late); \
+    must(P2_decided, !cancel_requested); \
+    must(P1_one_effect, identical != 1); \
+    must(P4_truth, action == PREPARED || action == OUTCOME_UNKNOWN || past_deadline == attempt); \
     assert(attempt + 1 < MAX_ATTEMPT); \
     attempt++; my_attempt = attempt; approval = CONSUMED; action = DISPATCHED; \
     due = false; person_called = false; waits_for_identical = false; \
@@ -338,6 +343,8 @@ inline close_action() {
 #else
 #define stopped         cancel_requested
 #endif
+
+inline hold_for_identical() { if :: identical == 1 -> waits_for_identical = true; outcome = held :: else fi }
 
 inline intend_action() {
     if
@@ -362,10 +369,9 @@ inline intend_action() {
                          if :: attempt == 0 || withdrawn -> close_action() :: else fi;
                          outcome = refused
                   :: else ->
-                         if
-                         :: identical == 1 -> waits_for_identical = true; outcome = held
-                         :: else -> dispatch_now
-                         fi
+                         outcome = dispatched;
+                         hold_for_identical();
+                         if :: outcome == held -> skip :: else -> dispatch_now fi
                   fi
            fi
     fi
@@ -386,15 +392,10 @@ inline intend_action() {
 #define current(a)      ((a) == attempt)
 #define cas_open        in_the_open
 #endif
-#ifdef BUILT_STALE_ANSWER
-#define answers_now(a)  true
+#ifdef MUT_STALE_ANSWER
+#define answers_now(a)  in_the_open
 #else
-#define answers_now(a)  current(a)
-#endif
-#ifdef MUT_RECEIPT_FENCED
-#define may_tell        (own)
-#else
-#define may_tell        true
+#define answers_now(a)  (current(a) && action == OUTCOME_UNKNOWN)
 #endif
 #ifdef MUT_NEVER_SENT_CLOSES_ALL
 #define all_never_sent  true
@@ -410,7 +411,7 @@ inline intend_action() {
 #ifdef BUILT_STALE_FOUND
 #define is_news         (!is_idempotent)
 #else
-#define is_news         (!is_idempotent && source != by_lookup)  /* a look-up asks by the key: it cannot tell the attempts apart */
+#define is_news         (!is_idempotent && source != by_lookup)   /* a look-up cannot tell the attempts apart */
 #endif
 #ifdef MUT_SUSPEND_IN_TWO_STEPS
 #define lets_go         (next == PREPARED)
@@ -425,8 +426,10 @@ inline settle_action(named, told, source, own, in_grace) {
     :: told == failed && current(named) && cas_open -> next = FAILED
     :: told == abandoned && current(named) && action == OUTCOME_UNKNOWN -> next = ABANDONED
     :: told == never_sent && current(named) && cas_open -> next = (all_never_sent -> PREPARED : OUTCOME_UNKNOWN)
-    :: told == absent && current(named) && source == by_person && action == OUTCOME_UNKNOWN && person_may -> next = PREPARED
-    :: told == absent && current(named) && source == by_lookup && cas_open && in_grace && reissue_automatic -> next = PREPARED
+    :: told == absent && current(named) && source == by_person && action == OUTCOME_UNKNOWN && person_may ->
+           next = PREPARED
+    :: told == absent && current(named) && source == by_lookup && cas_open && in_grace && reissue_automatic ->
+           next = PREPARED
     :: told == unknown && current(named) && action == DISPATCHED -> next = OUTCOME_UNKNOWN
     :: else -> next = 0
     fi;
@@ -437,12 +440,10 @@ inline settle_action(named, told, source, own, in_grace) {
            :: told == succeeded && (action == FAILED || action == NOT_EXECUTED || action == ABANDONED ||
                   (named != attempt && is_news)) ->
                   outcome = contradiction;
-                  /* while the assumptions hold, the ledger is never contradicted but by a person's "never to be known" */
-                  must(P4_truth, action == ABANDONED)
-           :: told == absent && in_the_open && answers_now(named) ->
-                  /* an attempt is called unknown by its own worker, or after its deadline */
+                  must(P4_truth, action == ABANDONED)          /* the only word that may turn out wrong */
+           :: told == absent && answers_now(named) ->          /* an attempt is its worker's until its deadline */
                   must(P4_truth, action == OUTCOME_UNKNOWN || past_deadline == attempt);
-                  action = OUTCOME_UNKNOWN
+                  action = OUTCOME_UNKNOWN                     /* and asked again later */
            :: else
            fi
     :: else ->
@@ -458,11 +459,16 @@ inline settle_action(named, told, source, own, in_grace) {
            :: next == SUCCEEDED && approval == APPROVED -> approval = CONSUMED
            :: else
            fi;
-           if :: (next == SUCCEEDED || next == FAILED) && status == RUNNING -> tries = (tries > 1 -> 0 : tries) :: else fi;
+           if
+           :: (next == SUCCEEDED || next == FAILED) && status == RUNNING && tries > 1 -> tries = 0
+           :: else
+           fi;
            outcome = settled
     fi;
-    /* Nothing changes here when nothing was settled: the status is computed. */
-    settle_run_status(own && (lets_go));
+    if
+    :: outcome == settled || (told == absent && answers_now(named)) -> settle_run_status(own && (lets_go))
+    :: else
+    fi;
     next = 0
 }
 
@@ -633,7 +639,8 @@ window_missed:
 settle:                                                        /* one block with what led here */
 #ifdef MUT_RECEIPT_FENCED
         if
-        :: my_epoch != epoch -> must(P4_truth, !in_the_open || told == unknown); outcome = fenced    /* proof thrown away while the outcome is open */
+        :: my_epoch != epoch ->                                /* no proof is thrown away while the outcome is open */
+               must(P4_truth, !in_the_open || told == unknown); outcome = fenced
         :: else -> settle_action(my_attempt, told, by_worker, true, false)
         fi;
 #else
@@ -685,7 +692,10 @@ active proctype LateAnswer()
 end_idle:
     do
     :: atomic {
-           if :: is_late(1) -> a = 1 :: is_late(2) -> a = 2 :: is_late(3) -> a = 3 :: is_late(4) -> a = 4 :: is_late(5) -> a = 5 fi;
+           if
+           :: is_late(1) -> a = 1 :: is_late(2) -> a = 2 :: is_late(3) -> a = 3
+           :: is_late(4) -> a = 4 :: is_late(5) -> a = 5
+           fi;
            told = (call[a] == LATE_RECEIPT -> succeeded : failed);
            call[a] = 0; settle_action(a, told, by_worker, false, false); a = 0; told = 0
        }
@@ -728,7 +738,7 @@ end_idle:
 #define may_look        (past_grace == attempt)
 #endif
 #if defined(IDEMPOTENT)
-#define asks_person     (person_called)
+#define asks_person     (person_called || status == DEAD_LETTERED)
 #elif defined(MANUAL) || defined(BY_PERSON) || defined(PERSON_MEDDLES)
 #define asks_person     true
 #else
@@ -808,10 +818,12 @@ end_idle:
     :: atomic { in_the_open && past_deadline == attempt && past_grace < attempt -> past_grace = attempt }
 #else
     /* T1: past the grace nothing of the key is on the wire, or committed and invisible */
-    :: atomic { in_the_open && past_deadline == attempt && past_grace < attempt && wire_is_empty && !lagging -> past_grace = attempt }
+    :: atomic { in_the_open && past_deadline == attempt && past_grace < attempt && wire_is_empty && !lagging ->
+           past_grace = attempt }
 #endif
 #ifdef IDEMPOTENT
-    :: atomic { in_the_open && !due && !person_called && (past_deadline == attempt || action == OUTCOME_UNKNOWN) -> due = true }
+    :: atomic { in_the_open && !due && !person_called && (past_deadline == attempt || action == OUTCOME_UNKNOWN) ->
+           due = true }
 #endif
 #ifdef KEY_LIFETIME
 #ifdef DROP_LIFETIME_MARGIN
@@ -824,7 +836,7 @@ end_idle:
     od
 }
 
-active proctype Deadline()                                     /* the approval's: passes some day, or not before the end */
+active proctype Deadline()                                     /* the approval's: passes some day, or never */
 {
     if :: atomic { approval != NONE && approval != PENDING -> late = true } :: skip fi
 }
@@ -868,12 +880,14 @@ end_idle:
            :: !(is_idempotent && (key_refused || (effects > 0 && !forgotten))) ->
                   effects++;
                   must(P1_one_effect, effects <= 1);
-                  must(P4_truth, action != NOT_EXECUTED && action != FAILED);           /* nobody was told otherwise */
+                  must(P4_truth, action != NOT_EXECUTED && action != FAILED);  /* nobody was told otherwise */
                   lagging = has_lookup; says = RECEIPT
            fi;
            if
            :: call[a] == UNHEARD -> call[a] = 0
-           :: call[a] == LATE_ON_WIRE -> call[a] = (says == RECEIPT -> LATE_RECEIPT : (says == REFUSED -> LATE_REFUSED : 0))
+           :: call[a] == LATE_ON_WIRE -> call[a] = (says == RECEIPT -> LATE_RECEIPT :
+                                                   (says == REFUSED -> LATE_REFUSED : 0))
+           :: call[a] == LATE_ON_WIRE -> call[a] = 0           /* its worker has died since */
            :: call[a] == ON_WIRE -> call[a] = says
            :: call[a] == ON_WIRE && says != BROKEN && lost_replies > 0 -> lost_replies--; call[a] = BROKEN
            fi;

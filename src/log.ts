@@ -25,7 +25,12 @@ export function describeError(error: unknown): Record<string, unknown> {
     : {
         type: error.constructor.name,
         ...('code' in error ? { code: error.code } : {}),
-        at: error.stack?.split('\n')[1]?.trim(),
+        // A foreign message may have many lines, and quote anything: the first frame comes after all of them.
+        at: error.stack
+          ?.slice(error.stack.indexOf(error.message) + error.message.length)
+          .split('\n')
+          .find((line) => /^\s+at /.test(line))
+          ?.trim(),
         ...cause,
       };
 }

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { CallRequest } from '../agents-sdk/index.ts';
 import { digestOf } from '../digests/index.ts';
-import { CountersignError } from '../errors.ts';
+import { CountersignError, isCountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../postgres/index.ts';
@@ -206,7 +207,7 @@ async function settleAndAnswer(
   attempt: number,
   known: CallOutcome,
 ): Promise<string> {
-  const settled = await settleAction(env.db, {
+  const settled = await settleUntilAnswered(env, {
     ...settlement(env, action, attempt, known),
     epoch: env.epoch,
     backoffMs: backoffMs(attempt),
@@ -223,6 +224,26 @@ async function settleAndAnswer(
     known.outcome === 'never_sent' ? 'NEVER_SENT' : 'OUTCOME_UNKNOWN',
     settled.run_status !== 'running',
   );
+}
+
+/** How often a receipt in hand is offered to a Postgres that gives no answer. Waits 0.2 s, 0.4 s … in between. */
+const SETTLE_TRIES = 6;
+
+/** A receipt is worth waiting for: its id makes storing it again harmless. */
+async function settleUntilAnswered(
+  env: ActionEnvironment,
+  known: Parameters<typeof settleAction>[1],
+): ReturnType<typeof settleAction> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await settleAction(env.db, known);
+    } catch (error) {
+      if (!isCountersignError(error, 'POSTGRES_UNAVAILABLE') || tries === SETTLE_TRIES) {
+        throw error;
+      }
+      await sleep(100 * 2 ** tries);
+    }
+  }
 }
 
 async function keepLateEvidence(

@@ -141,9 +141,12 @@ function assertJournalable(request: ModelRequest): void {
   }
 }
 
+/**
+ * What must be the same for a stored answer to be the answer. Instructions are left out: they often hold the time of day,
+ * and the conversation, the tools and the output type say what was asked.
+ */
 function requestDigest(request: ModelRequest): string {
   const asked = [
-    request.systemInstructions ?? null,
     request.input,
     request.tools.map((tool) => tool.name),
     request.handoffs.map((handoff) => handoff.toolName),

@@ -1,4 +1,5 @@
 import { type Agent, RunContext, RunState, type RunToolApprovalItem } from '@openai/agents';
+import { CountersignError } from '../errors.ts';
 
 /** A call that the opened state wants decided. */
 export type PendingCall = {
@@ -21,12 +22,22 @@ export type OpenedState = {
  *
  * The context is handed in anew (`fromStringWithContext`, strategy `merge`): `run(agent, state, { context })` would
  * silently keep the serialised one, and `replace` would lose the approvals (measured, @openai/agents 0.20).
+ *
+ * @throws DIGEST_MISMATCH when the SDK refuses it: our seal, schema and manifest fitted, so it is not what was written.
  */
 export async function openState(agent: Agent, text: string, context: unknown): Promise<OpenedState> {
-  const state = await RunState.fromStringWithContext<unknown, Agent>(agent, text, new RunContext(context), {
-    contextStrategy: 'merge',
-  });
-  return { state, pending: pendingCalls(state) };
+  try {
+    const state = await RunState.fromStringWithContext<unknown, Agent>(agent, text, new RunContext(context), {
+      contextStrategy: 'merge',
+    });
+    return { state, pending: pendingCalls(state) };
+  } catch (error) {
+    throw new CountersignError(
+      'DIGEST_MISMATCH',
+      'The SDK refuses the stored state: it was changed, or its agents were, under the same version.',
+      { details: { sdkError: error instanceof Error ? error.constructor.name : typeof error }, cause: error },
+    );
+  }
 }
 
 export function pendingCalls(state: RunState<unknown, Agent>): PendingCall[] {

@@ -37,12 +37,10 @@ export class HoldKeeper {
   constructor(options: { db: Database; leases: Leases; log: Log; workerId: string; ttlMs: number }) {
     this.#options = { ...options, aliveMs: options.ttlMs * 2 };
     this.#timer = setInterval(() => {
-      // A beat that Postgres keeps waiting is not joined by a second one: each would take a connection more.
-      this.#beating ??= this.beatOnce()
-        .then(
-          () => undefined,
-          (error: unknown) => options.log.warn({ err: error }, 'heartbeat failed'),
-        )
+      // A beat that Postgres keeps waiting is not joined by a second one: each would take a connection more. But one
+      // whose connection died without a word must not be the last.
+      this.#beating ??= withinMs(this.beatOnce(), options.ttlMs)
+        .catch((error: unknown) => options.log.warn({ err: error }, 'heartbeat failed'))
         .finally(() => {
           this.#beating = null;
         });
@@ -111,5 +109,18 @@ export class HoldKeeper {
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     await this.#beating;
+  }
+}
+
+async function withinMs(beat: Promise<unknown>, ms: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => reject(new Error('no answer to the heartbeat')), ms);
+  });
+  beat.catch(() => undefined);
+  try {
+    await Promise.race([beat, late]);
+  } finally {
+    clearTimeout(timer);
   }
 }

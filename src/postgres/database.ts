@@ -17,6 +17,12 @@ export type Database = {
 };
 
 /**
+ * A statement without an answer for this long is given up and its connection destroyed: a connection may die without a
+ * word, and a loop must not wait for it. Every protocol step takes milliseconds.
+ */
+const NO_ANSWER_MS = 10_000;
+
+/**
  * Opens a pool. Nothing is connected before the first statement.
  *
  * `idleTimeoutMillis: 0`: idle clients closed after a burst all reconnect together at the next one, which was
@@ -32,6 +38,8 @@ export function openDatabase(options: {
   role: ProcessRole | null;
   max?: number;
   name?: string;
+  /** Default 10 s. */
+  noAnswerMs?: number;
   onError?: (error: Error) => void;
 }): Database {
   const pool = new pg.Pool({
@@ -40,11 +48,23 @@ export function openDatabase(options: {
     idleTimeoutMillis: 0,
     connectionTimeoutMillis: 10_000,
     keepAlive: true,
+    query_timeout: options.noAnswerMs ?? NO_ANSWER_MS,
     application_name: options.name ?? 'countersign',
     options: options.role === null ? '' : `-c role=${options.role}`,
   });
   pool.on('error', options.onError ?? (() => undefined));
   return { pool, close: () => pool.end() };
+}
+
+/**
+ * A client that listens to its errors from birth. `pg` tells every client when its connection ends, a pool listens to
+ * its idle ones only, and an error that nobody listens to ends the process.
+ */
+export class SteadyClient extends pg.Client {
+  constructor(config?: string | pg.ClientConfig) {
+    super(config);
+    this.on('error', () => undefined);
+  }
 }
 
 /** A function's name and arity name its prepared statement, so each connection parses it once. */
@@ -131,7 +151,7 @@ export async function readAsTenant<T>(
 /** Errors of which nobody knows whether the statement took effect, by SQLSTATE class or socket code. */
 const NO_ANSWER = /^(08|57P0|53300|ECONN|EPIPE|ETIMEDOUT|ENOTFOUND|EHOSTUNREACH|EAI_AGAIN)/;
 const NO_ANSWER_TEXT =
-  /Connection terminated|not queryable|connection timeout|timeout exceeded when trying to connect|Cannot use a pool after/i;
+  /Query read timeout|Connection terminated|not queryable|connection timeout|timeout exceeded when trying to connect|Cannot use a pool after/i;
 
 /**
  * What an error of `pg` means to a caller: ours, typed, without the server's text.

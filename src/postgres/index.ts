@@ -15,6 +15,7 @@ export {
   type ProcessRole,
   type Queryable,
   readAsTenant,
+  SteadyClient,
 } from './database.ts';
 export { type MigrationResult, migrate } from './migrate.ts';
 export { packageRoot } from './package-root.ts';

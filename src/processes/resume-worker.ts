@@ -57,6 +57,8 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
   const db = openDatabase({
     url: options.databaseUrl,
     role: 'countersign_worker',
+    // A `transactional` action's statements run on these connections, and have to end within it.
+    noAnswerMs: 60_000,
     max: Math.min(concurrency + 2, 20),
     name: 'countersign worker',
     onError,

@@ -11,7 +11,9 @@ import {
 import { z } from 'zod';
 import { CountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
+import { SteadyClient } from '../postgres/index.ts';
 import { openRedis } from './redis.ts';
+import { restarting } from './restarting.ts';
 
 /** A job's whole data: which run to look at, and the wake that announced it. */
 export type ResumeJob = { tenant: string; runId: string; wake: number };
@@ -74,20 +76,22 @@ export function openResumeQueue(options: {
     defaultJobOptions: { attempts: 1, removeOnComplete: true, removeOnFail: { count: 1_000 } },
     streams: { events: { maxLen: 100 } },
   };
-  const postgres = { connectionString: options.postgresUrl, migrate: true };
+  const postgres = { connectionString: options.postgresUrl, migrate: true, Client: SteadyClient };
   const onPostgres = withBackend(createPostgresBackend);
-  const queue =
-    redis === null
-      ? new onPostgres.Queue(QUEUE, { ...queueOptions, connection: postgres })
-      : new Queue(QUEUE, { ...queueOptions, connection: redis } as QueueOptions);
-  queue.on('error', options.onError);
+  const queues = restarting(() => {
+    const made =
+      redis === null
+        ? new onPostgres.Queue(QUEUE, { ...queueOptions, connection: postgres })
+        : new Queue(QUEUE, { ...queueOptions, connection: redis } as QueueOptions);
+    return made.on('error', options.onError);
+  });
 
   return {
     backend: redis === null ? 'postgres' : 'redis',
     async publish(rows) {
       const jobs = rows.map(({ id, job }) => ({ name: 'resume', data: job, opts: { jobId: id } }));
       await beforeDeadline(
-        gate('queue', 'publish', () => queue.addBulk(jobs)),
+        gate('queue', 'publish', () => queues.current().addBulk(jobs)),
         PUBLISH_MS,
       );
     },
@@ -105,19 +109,22 @@ export function openResumeQueue(options: {
       const process = processor(handler, consumeOptions.onMalformed);
       const connection =
         options.redisUrl === null ? null : openRedis(options.redisUrl, consumeOptions.onError, true);
-      const worker =
-        connection === null
-          ? new onPostgres.Worker(QUEUE, process, { ...workerOptions, connection: postgres })
-          : new Worker(QUEUE, process, { ...workerOptions, connection } as WorkerOptions);
-      worker.on('error', consumeOptions.onError);
-      worker.on('completed', () => {
-        gate('queue', 'acknowledge', async () => undefined).catch(consumeOptions.onError);
+      const workers = restarting(() => {
+        const made =
+          connection === null
+            ? new onPostgres.Worker(QUEUE, process, { ...workerOptions, connection: postgres })
+            : new Worker(QUEUE, process, { ...workerOptions, connection } as WorkerOptions);
+        made.on('completed', () => {
+          gate('queue', 'acknowledge', async () => undefined).catch(consumeOptions.onError);
+        });
+        return made.on('error', consumeOptions.onError);
       });
       return {
         async close(ms) {
+          workers.end();
           await closeWithin(
-            () => worker.close(),
-            () => worker.close(true),
+            () => workers.current().close(),
+            () => workers.current().close(true),
             ms,
           );
           // BullMQ ends the connections that it opened, and leaves the one that it was given.
@@ -126,13 +133,14 @@ export function openResumeQueue(options: {
       };
     },
     async depth() {
-      const counts = await queue.getJobCounts('waiting', 'delayed', 'active');
+      const counts = await queues.current().getJobCounts('waiting', 'delayed', 'active');
       return Object.values(counts).reduce((sum, count) => sum + count, 0);
     },
     async close() {
+      queues.end();
       await closeWithin(
-        () => queue.close(),
-        () => queue.disconnect(),
+        () => queues.current().close(),
+        () => queues.current().disconnect(),
         2_000,
       );
       redis?.disconnect();

@@ -9,7 +9,7 @@ import { percentile } from '../../bench/summary.ts';
 const MAIN = path.resolve(import.meta.dirname, '../../dist/bench/main.js');
 const RUNS = 20;
 /** Eight rounds, each with processes and a database of its own. */
-const TIMEOUT_MS = 240_000;
+const TIMEOUT_MS = 480_000;
 const RATIOS = [
   'throughput_ratio_1',
   'throughput_ratio_2',

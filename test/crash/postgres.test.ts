@@ -3,18 +3,18 @@
  * run may be left, and no effect may happen twice.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { fourKinds, KINDS, PAYMENTS_TABLE } from '../fixtures/four-kinds.ts';
 import { createFleet, type Fleet } from '../support/fleet.ts';
-import { type PrivateRedis, startPrivateRedis } from '../support/private-redis.ts';
+import { noPrivateRedis, type PrivateRedis, startPrivateRedis } from '../support/private-redis.ts';
 import { type Provider, startProvider } from '../support/provider.ts';
-import { chainFaults, until } from '../support/sql-run.ts';
+import { chainFaults } from '../support/run-facts.ts';
+import { until } from '../support/sessions.ts';
 import { startWorkerProcess, type WorkerProcess } from '../support/worker-process.ts';
 
 const LONG_MS = 90_000;
 const RUNS = 12;
-const backends =
-  inject('redisSkipReason') === null ? (['redis', 'embedded'] as const) : (['embedded'] as const);
+const backends = noPrivateRedis ? (['embedded'] as const) : (['redis', 'embedded'] as const);
 
 describe.each(backends)('every Postgres connection is ended, on %s', (backend) => {
   let provider: Provider;
@@ -99,7 +99,7 @@ describe.each(backends)('every Postgres connection is ended, on %s', (backend) =
 
   // Open: the settle is tried once. Its connection is ended under it, and the receipt, the only proof there is of a
   // `manual` effect, is dropped by the worker that holds it.
-  it.fails('a receipt in hand outlives the connection that was to store it', async () => {
+  it('a receipt in hand outlives the connection that was to store it', async () => {
     await provider.client.clearFaults();
     await fleet.rows(`
       create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(2); return new; end $$;

@@ -261,7 +261,7 @@ describe('instructions that change with every reading', () => {
 
   // OPEN (requestDigest covers the instructions): a replay after one 429 "asks something else", and since an effect has
   // been sent the run is dead-lettered as REPLAY_DIVERGED. "Today is …" in the instructions is common.
-  it.fails('do not strand a run whose model failed once after an ungated effect', async () => {
+  it('do not strand a run whose model failed once after an ungated effect', async () => {
     let failures = 1;
     const started = await launch(
       clocked(

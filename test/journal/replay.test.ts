@@ -10,7 +10,7 @@ import { type Provider, startProvider } from '../support/provider.ts';
 let provider: Provider;
 let fleet: Fleet;
 let script: (turn: number, results: string[]) => Turn;
-let instructions = () => 'pay';
+let offered = true;
 let looked = 0;
 let amount = 0;
 const model = modelOf((_agent, turn, results) => script(turn, results));
@@ -27,10 +27,23 @@ beforeAll(async () => {
       return `${what} seen ${looked} time(s)`;
     },
   });
+  // A tool that comes and goes changes what the model is asked.
+  const extra = tool({
+    name: 'extra',
+    description: 'Nothing',
+    parameters: z.object({}),
+    isEnabled: () => offered,
+    execute: () => '',
+  });
   fleet = await createFleet(
     [
       crew(
-        () => new Agent({ name: 'payer', tools: [free, look], instructions: () => instructions() }),
+        () =>
+          new Agent({
+            name: 'payer',
+            tools: [free, look, extra],
+            instructions: () => `It is ${performance.now()}.`,
+          }),
         model,
       ),
     ],
@@ -42,7 +55,7 @@ beforeAll(async () => {
 
 beforeEach(async () => {
   await provider.client.reset();
-  instructions = () => 'pay';
+  offered = true;
   looked = 0;
   model.calls = 0;
   amount += 1;
@@ -93,16 +106,12 @@ describe('a redelivered segment', () => {
 
   it('that asks its model something else goes on live when nothing was sent yet, and keeps the old answer for the record', async () => {
     const fail = failing(1);
-    let question = 0;
-    instructions = () => `pay, question ${question}`;
     script = (turn) => {
       if (turn === 0) {
-        return [{ name: 'look', arguments: { what: `answer ${question}` } }];
+        return [{ name: 'look', arguments: { what: 'balance' } }];
       }
-      if (question === 0) {
-        question = 1;
-        fail();
-      }
+      offered = false;
+      fail();
       return 'done';
     };
     const run = await fleet.start({ workflow: 'agents' });
@@ -116,13 +125,11 @@ describe('a redelivered segment', () => {
 
   it('that asks its model something else after an effect was sent stops, and nothing is guessed or repeated', async () => {
     const fail = failing(1);
-    let question = 0;
-    instructions = () => `pay, question ${question}`;
     script = (turn) => {
       if (turn === 0) {
         return [{ name: 'pay_freely', arguments: { to: 'acme', amount } }];
       }
-      question += 1;
+      offered = false;
       fail();
       return 'done';
     };

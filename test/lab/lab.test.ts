@@ -16,7 +16,7 @@ const PROMISED = {
   with_ledger_replayed_twice: 1,
 };
 /** It starts a dozen processes and makes a Postgres cluster. */
-const TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 300_000;
 
 function startLab(args: string[], env: Record<string, string> = {}) {
   return spawn(process.execPath, [MAIN, ...args], {

@@ -6,15 +6,9 @@ import { createLog } from '../../src/log.ts';
 import { type Database, openDatabase } from '../../src/postgres/index.ts';
 import { noLeases } from '../../src/queue/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import {
-  announceWorker,
-  claim,
-  facts,
-  openSession,
-  type SqlRun,
-  startRun,
-  until,
-} from '../support/sql-run.ts';
+import { facts } from '../support/run-facts.ts';
+import { openSession, until } from '../support/sessions.ts';
+import { announceWorker, claim, type SqlRun, startRun } from '../support/sql-run.ts';
 
 const TTL_MS = 600;
 const log = createLog('holds', process.env.TEST_LOG ?? 'silent');

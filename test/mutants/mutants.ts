@@ -69,7 +69,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'intend asks for no decision',
-    mutations: [{ inside: 'intend_action', from: '    if a.gated then\n      if p.state', to: '    if false then\n      if p.state' }],
+    mutations: [
+      {
+        inside: 'intend_action',
+        from: '    if a.gated then\n      if p.state',
+        to: '    if false then\n      if p.state',
+      },
+    ],
     schedule: 'a gated action is called before anybody was asked',
     caught: 'I1',
   },
@@ -95,7 +101,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a decision may be taken again',
-    mutations: [{ inside: 'decide_approval', from: "elsif p.state <> 'pending' then", to: 'elsif false then' }],
+    mutations: [
+      { inside: 'decide_approval', from: "elsif p.state <> 'pending' then", to: 'elsif false then' },
+    ],
     schedule: 'two people decide',
     caught: 'I5',
   },
@@ -131,7 +139,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'settling names no attempt',
-    mutations: [{ inside: 'settle_action', from: 'current := a.attempt = p_attempt;', to: 'current := true;' }],
+    mutations: [
+      { inside: 'settle_action', from: 'current := a.attempt = p_attempt;', to: 'current := true;' },
+    ],
     schedule: 'evidence about an earlier attempt comes late',
     caught: 'I4',
   },
@@ -207,15 +217,19 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a run may end with an open outcome',
-    mutations: [
-      { inside: 'finish_run', from: "a.state in ('dispatched', 'outcome_unknown')", to: 'false' },
-    ],
+    mutations: [{ inside: 'finish_run', from: "a.state in ('dispatched', 'outcome_unknown')", to: 'false' }],
     schedule: 'a run ends with an outcome that nobody knows',
     caught: 'I6',
   },
   {
     name: 'a contradiction is silent',
-    mutations: [{ inside: 'settle_action', from: "p_outcome = 'succeeded' and (a.state in ('failed'", to: "false and (a.state in ('failed'" }],
+    mutations: [
+      {
+        inside: 'settle_action',
+        from: "p_outcome = 'succeeded' and (a.state in ('failed'",
+        to: "false and (a.state in ('failed'",
+      },
+    ],
     schedule: 'a receipt comes for what was called absent',
     caught: 'I6',
   },

@@ -49,7 +49,8 @@ async function takeOver(stage: Stage, run: SqlRun): Promise<number> {
   return stale;
 }
 
-const approved = (stage: Stage, options = {}) => approvedRun(stage.admin, stage.worker, [options], stage.tenant);
+const approved = (stage: Stage, options = {}) =>
+  approvedRun(stage.admin, stage.worker, [options], stage.tenant);
 
 /** A run in its first segment, held. */
 async function claimedRun(stage: Stage): Promise<SqlRun> {
@@ -311,7 +312,12 @@ export const SCHEDULES = {
   },
 
   async 'a provider forgets a key'(stage) {
-    const lifetime = { recovery: 'idempotent' as const, keyLifetimeMs: 50, sendWithinMs: 1, callTimeoutMs: 1 };
+    const lifetime = {
+      recovery: 'idempotent' as const,
+      keyLifetimeMs: 50,
+      sendWithinMs: 1,
+      callTimeoutMs: 1,
+    };
     const run = await approved(stage, lifetime);
     await intend(stage.admin, run, first(run));
     stage.commit(first(run));

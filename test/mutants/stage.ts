@@ -63,18 +63,20 @@ export class Stage {
   /** The relay: everything that was announced is published. Returns the wakes of a run that were. */
   async relay(run: SqlRun): Promise<number[]> {
     const token = randomUUID();
-    const rows = await callFunction<{ id: string; run_id: string; wake: number }>(this.admin, 'claim_outbox', [
-      100,
-      10_000,
-      token,
-    ]);
+    const rows = await callFunction<{ id: string; run_id: string; wake: number }>(
+      this.admin,
+      'claim_outbox',
+      [100, 10_000, token],
+    );
     await callFunction(this.admin, 'mark_outbox_sent', [rows.map(({ id }) => id), token]);
     return rows.filter(({ run_id }) => run_id === run.id).map(({ wake }) => wake);
   }
 
   /** What the checker finds. */
   async violations(expected: Expected): Promise<Violation[]> {
-    await this.admin.pool.query('update countersign.outbox set sent_at = clock_timestamp() where sent_at is null');
+    await this.admin.pool.query(
+      'update countersign.outbox set sent_at = clock_timestamp() where sent_at is null',
+    );
     const facts = await readFacts(this.admin, this.tenant);
     const explanations = await Promise.all(
       facts.runs.map(({ id }) => explain(this.admin, { tenant: this.tenant, runId: id })),

@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import {
   type ConsumeOptions,
   openResumeQueue,
@@ -15,12 +15,11 @@ import {
 } from '../../src/queue/resume-queue.ts';
 import { KeyRing } from '../../src/seal/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { type PrivateRedis, startPrivateRedis } from '../support/private-redis.ts';
-import { until } from '../support/sql-run.ts';
+import { noPrivateRedis, type PrivateRedis, startPrivateRedis } from '../support/private-redis.ts';
+import { until } from '../support/sessions.ts';
 import { startWorkerProcess } from '../support/worker-process.ts';
 
-const backends =
-  inject('redisSkipReason') === null ? (['redis', 'embedded'] as const) : (['embedded'] as const);
+const backends = noPrivateRedis ? (['embedded'] as const) : (['redis', 'embedded'] as const);
 
 describe.each(backends)('the queue on %s', (backend) => {
   let database: TestDatabase;
@@ -177,6 +176,39 @@ describe.each(backends)('the queue on %s', (backend) => {
     await seen.close(300);
     expect(performance.now() - started).toBeLessThan(2_000);
   });
+
+  it('comes up by itself when its very first connections are ended under it, and ends no process with them', async () => {
+    if (redis !== null) {
+      await redis.stop();
+      await redis.start();
+    }
+    const seen = consume();
+    const ended = await endConnections();
+    const [id, job] = [randomUUID(), aJob()];
+    const published = () =>
+      queue.publish([{ id, job }]).then(
+        () => true,
+        () => false,
+      );
+    await until(published, 'a publish to succeed', 20_000);
+    await until(() => seen.jobs.length > 0, 'the delivery', 20_000);
+    if (backend === 'embedded') expect(ended).toBeGreaterThan(0);
+  }, 60_000);
+
+  /** For half a second, every connection to this test's database as soon as it shows. Returns how many there were. */
+  async function endConnections(): Promise<number> {
+    const client = new pg.Client({ connectionString: database.url });
+    await client.connect();
+    let ended = 0;
+    for (const end = Date.now() + 500; Date.now() < end; await sleep(3)) {
+      const { rows } = await client.query(
+        'select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()',
+      );
+      ended += rows.length;
+    }
+    await client.end();
+    return ended;
+  }
 
   it('leaves no connection behind when it is closed', async () => {
     const seen = consume();

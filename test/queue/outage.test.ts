@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/log.ts';
 import { callFunction } from '../../src/postgres/index.ts';
 import { runRelay, runResumeWorker } from '../../src/processes/index.ts';
@@ -12,14 +12,14 @@ import { openResumeQueue } from '../../src/queue/index.ts';
 import { announcement, buildRegistry } from '../../src/workflows/index.ts';
 import { fourKinds } from '../fixtures/four-kinds.ts';
 import { createFleet, type Fleet } from '../support/fleet.ts';
-import { type PrivateRedis, startPrivateRedis } from '../support/private-redis.ts';
+import { noPrivateRedis, type PrivateRedis, startPrivateRedis } from '../support/private-redis.ts';
 import { type Provider, startProvider } from '../support/provider.ts';
-import { until } from '../support/sql-run.ts';
+import { until } from '../support/sessions.ts';
 
 const LONG_MS = 60_000;
 const SECRET = 'sk-the-prompt-holds-a-secret';
 
-describe.skipIf(inject('redisSkipReason') !== null)('Redis', () => {
+describe.skipIf(noPrivateRedis)('Redis', () => {
   let provider: Provider;
   let redis: PrivateRedis;
   let fleet: Fleet;

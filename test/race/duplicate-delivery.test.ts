@@ -3,7 +3,7 @@
  * processes, on both queues; the relay of this test publishes every announcement under two job ids at once.
  */
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { decide, listApprovals, showApproval } from '../../src/approvals/index.ts';
 import { createLog } from '../../src/log.ts';
 import { relayOnce } from '../../src/outbox/index.ts';
@@ -13,15 +13,15 @@ import { openResumeQueue, type ResumeQueue } from '../../src/queue/index.ts';
 import type { DeliveryCounts } from '../../src/runs/index.ts';
 import { fourKinds } from '../fixtures/four-kinds.ts';
 import { createFleet, type Fleet } from '../support/fleet.ts';
-import { type PrivateRedis, startPrivateRedis } from '../support/private-redis.ts';
+import { noPrivateRedis, type PrivateRedis, startPrivateRedis } from '../support/private-redis.ts';
 import { type Provider, startProvider } from '../support/provider.ts';
-import { chainFaults, until } from '../support/sql-run.ts';
+import { chainFaults } from '../support/run-facts.ts';
+import { until } from '../support/sessions.ts';
 import { startWorkerProcess, type WorkerProcess } from '../support/worker-process.ts';
 
 const ROUNDS = 25;
 const AT_ONCE = 5;
-const backends =
-  inject('redisSkipReason') === null ? (['redis', 'embedded'] as const) : (['embedded'] as const);
+const backends = noPrivateRedis ? (['embedded'] as const) : (['redis', 'embedded'] as const);
 
 describe.each(backends)('on %s', (backend) => {
   let provider: Provider;

@@ -21,20 +21,18 @@ import { callFunction, type Database, openDatabase } from '../../src/postgres/in
 import { KeyRing } from '../../src/seal/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { type Provider, startProvider } from '../support/provider.ts';
+import { chainFaults, facts } from '../support/run-facts.ts';
+import { openSession, waitsForLock } from '../support/sessions.ts';
 import {
   announceWorker,
   approvedRun,
-  chainFaults,
   claim,
-  facts,
   intend,
-  openSession,
   release,
   type SqlRun,
   settle,
   startRun,
   sweep,
-  waitsForLock,
 } from '../support/sql-run.ts';
 
 const CROWD = 50;

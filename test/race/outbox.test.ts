@@ -13,15 +13,9 @@ import type { ResumeJob, ResumeQueue } from '../../src/queue/index.ts';
 import { start } from '../../src/runs/index.ts';
 import { KeyRing } from '../../src/seal/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import {
-  announceWorker,
-  facts,
-  openSession,
-  SQL_WORKFLOW,
-  type SqlRun,
-  startRun,
-  sweep,
-} from '../support/sql-run.ts';
+import { facts } from '../support/run-facts.ts';
+import { openSession } from '../support/sessions.ts';
+import { announceWorker, SQL_WORKFLOW, type SqlRun, startRun, sweep } from '../support/sql-run.ts';
 
 const log = createLog('outbox', process.env.TEST_LOG ?? 'silent');
 const keys = KeyRing.parse(KeyRing.generate());

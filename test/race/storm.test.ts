@@ -8,16 +8,15 @@ import type pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { callFunction, type Database, openDatabase } from '../../src/postgres/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { chainFaults, facts } from '../support/run-facts.ts';
+import { openSession } from '../support/sessions.ts';
 import {
   announceWorker,
   cancel,
-  chainFaults,
   claim,
   decideBy,
-  facts,
   finish,
   intend,
-  openSession,
   pausedRun,
   release,
   revoke,

@@ -3,7 +3,8 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/postgres/index.ts';
 import { sweepOnce } from '../../src/runs/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { announceWorker, facts, pausedRun, type SqlRun } from '../support/sql-run.ts';
+import { facts } from '../support/run-facts.ts';
+import { announceWorker, pausedRun, type SqlRun } from '../support/sql-run.ts';
 
 let database: TestDatabase;
 let admin: Database;

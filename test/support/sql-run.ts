@@ -3,8 +3,6 @@
  * real sessions and stop either in the middle of its statement. What is sealed here is noise: no function looks at it.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
 import {
   type Intent,
   intendAction,
@@ -12,7 +10,7 @@ import {
   type SettleOutcome,
   settleAction,
 } from '../../src/actions/ledger.ts';
-import { callFunction, type Database, type ProcessRole, type Queryable } from '../../src/postgres/index.ts';
+import { callFunction, type Database, type Queryable } from '../../src/postgres/index.ts';
 import { type Claim, claimRun } from '../../src/runs/claim.ts';
 import { start } from '../../src/runs/start.ts';
 import { KeyRing } from '../../src/seal/index.ts';
@@ -57,22 +55,6 @@ export type ActionOptions = {
   quorum?: number;
 };
 
-/** One real session, as one role, that runs one statement at a time. */
-export async function openSession(
-  url: string,
-  role: ProcessRole | 'none',
-  name = 'session',
-): Promise<pg.Client> {
-  const client = new pg.Client({
-    connectionString: url,
-    application_name: name,
-    ...(role === 'none' ? {} : { options: `-c role=${role}` }),
-  });
-  client.on('error', () => undefined);
-  await client.connect();
-  return client;
-}
-
 /** Announces a resume worker that carries every run made here. */
 export async function announceWorker(db: Db, aliveMs = 3_600_000): Promise<string> {
   const id = randomUUID();
@@ -87,6 +69,9 @@ export async function announceWorker(db: Db, aliveMs = 3_600_000): Promise<strin
   ]);
   return id;
 }
+
+/** Lives with the other sessions; here for those who drive a run by hand. */
+export { openSession } from './sessions.ts';
 
 const SCHEMAS = ['input/1', 'state/1'];
 
@@ -345,137 +330,6 @@ export async function cancel(db: Db, run: SqlRun): Promise<{ outcome: string; in
 
 export async function sweep(db: Db, run: SqlRun, patienceMs = 0): Promise<string> {
   return (await one<{ sweep_run: string }>(db, 'sweep_run', [run.tenant, run.id, patienceMs])).sweep_run;
-}
-
-/** What the rows say. As the login role, which sees every tenant. */
-export async function facts(admin: Database, run: SqlRun) {
-  const ask = async <Row>(sql: string) => (await admin.pool.query(sql, [run.id])).rows as Row[];
-  const [row] = await ask<{
-    status: string;
-    reason: string | null;
-    wake: number;
-    epoch: number;
-    segment: number;
-    holder: string | null;
-    held_until: Date | null;
-    attempts_in_round: number;
-  }>(
-    'select status, reason, wake, epoch, segment, holder, held_until, attempts_in_round from countersign.runs where id = $1',
-  );
-  if (row === undefined) {
-    throw new Error('the run does not exist');
-  }
-  const actions = await ask<{
-    id: string;
-    state: string;
-    reason: string | null;
-    attempt: number;
-    held_by: string | null;
-  }>('select id, state, reason, attempt, held_by from countersign.actions where run_id = $1');
-  const approvals = await ask<{ id: string; state: string }>(
-    'select id, state from countersign.approvals where run_id = $1',
-  );
-  const outbox = await ask<{ wake: number }>(
-    'select wake from countersign.outbox where run_id = $1 order by position',
-  );
-  const events = await ask<{ n: number; kind: string; data: Record<string, unknown> }>(
-    'select n, kind, data from countersign.events where run_id = $1 order by n',
-  );
-  return {
-    run: row,
-    /** In the order in which the run's actions were asked for. */
-    actions: run.actions.map((wanted) => {
-      const action = actions.find((candidate) => candidate.id === wanted.id);
-      if (action === undefined) throw new Error('the action does not exist');
-      return { ...action, approval: approvals.find(({ id }) => id === wanted.approvalId)?.state ?? null };
-    }),
-    outbox: outbox.map(({ wake }) => wake),
-    events,
-    kinds: events.map(({ kind }) => kind),
-  };
-}
-
-/** Every event's number and digest recomputed. Returns what is wrong; empty: the chain is whole. */
-export async function chainFaults(admin: Database): Promise<string[]> {
-  const { rows } = await admin.pool.query<{ fault: string }>(`
-    select e.run_id || ' ' || e.n as fault
-    from (select *, row_number() over own as place, lag(digest) over own as before from countersign.events
-          window own as (partition by tenant, run_id order by n)) e
-    where e.n <> e.place or e.previous <> coalesce(e.before, '\\x')
-       or e.digest <> countersign.event_digest(e.previous, e.tenant, e.run_id, e.n, e.kind, e.data, e.at)`);
-  return rows.map(({ fault }) => fault);
-}
-
-/**
- * A gate inside a statement: every insert or update of a row of `table` by a session named `slow…` stops before the
- * row is written, holding whatever it has locked by then, until `open()`.
- */
-export async function gateInside(
-  url: string,
-  table: string,
-  event: 'insert' | 'update' | 'insert or update',
-) {
-  const keeper = await openSession(url, 'none', 'gate keeper');
-  const key = 1 + Math.floor(Math.random() * 1_000_000_000);
-  await keeper.query(`
-    create or replace function public.gate_${key}() returns trigger language plpgsql as $$
-    begin
-      if current_setting('application_name') like 'slow%' then
-        perform pg_advisory_xact_lock_shared(${key});
-      end if;
-      return new;
-    end $$;
-    create trigger gate_${key} before ${event} on countersign.${table} for each row execute function public.gate_${key}();
-    select pg_advisory_lock(${key});`);
-  let closed = true;
-  return {
-    /** Resolves when `count` sessions stand before the gate. */
-    async reached(count = 1): Promise<void> {
-      await until(async () => {
-        const { rows } = await keeper.query<{ n: number }>(
-          "select count(*)::integer as n from pg_locks where locktype = 'advisory' and not granted and objid = $1",
-          [key],
-        );
-        return (rows[0]?.n ?? 0) >= count;
-      }, `${count} sessions at the gate in ${table}`);
-    },
-    async open(): Promise<void> {
-      if (closed) {
-        closed = false;
-        await keeper.query('select pg_advisory_unlock($1)', [key]);
-      }
-    },
-    async remove(): Promise<void> {
-      await this.open();
-      await keeper.query(
-        `drop trigger gate_${key} on countersign.${table}; drop function public.gate_${key}()`,
-      );
-      await keeper.end();
-    },
-  };
-}
-
-/** Resolves when the session waits for a row lock that somebody else holds. */
-export async function waitsForLock(admin: Database, session: pg.Client): Promise<void> {
-  const pid = (session as unknown as { processID: number }).processID;
-  await until(async () => {
-    const { rows } = await admin.pool.query<{ n: number }>('select cardinality(pg_blocking_pids($1)) as n', [
-      pid,
-    ]);
-    return (rows[0]?.n ?? 0) > 0;
-  }, `session ${pid} to wait for a lock`);
-}
-
-export async function until(
-  holds: () => Promise<boolean> | boolean,
-  what: string,
-  timeoutMs = 10_000,
-): Promise<void> {
-  const end = Date.now() + timeoutMs;
-  while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`waited ${timeoutMs} ms for ${what}`);
-    await sleep(10);
-  }
 }
 
 async function one<Row>(db: Db, name: string, values: unknown[]): Promise<Row> {
