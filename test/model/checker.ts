@@ -59,7 +59,11 @@ async function installWithApt(tried: string[]): Promise<boolean> {
   for (let tries = 1; ; tries += 1) {
     try {
       await run('apt-get', ['-qq', 'update'], options);
-      await run('apt-get', ['-qq', '-y', '--no-install-recommends', 'install', 'spin', 'gcc', 'libc6-dev'], options);
+      await run(
+        'apt-get',
+        ['-qq', '-y', '--no-install-recommends', 'install', 'spin', 'gcc', 'libc6-dev'],
+        options,
+      );
       return (await missing()).length === 0;
     } catch (error) {
       const message = firstLine(error);

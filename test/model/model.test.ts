@@ -15,7 +15,11 @@ const sqlFunctions = new Map(
   readdirSync(path.join(root, 'migrations'))
     .filter((name) => /^\d+_.*\.sql$/.test(name))
     .sort()
-    .flatMap((name) => read(`migrations/${name}`).replace(/--.*$/gm, '').split(/(?=\bcreate (?:or replace )?function )/))
+    .flatMap((name) =>
+      read(`migrations/${name}`)
+        .replace(/--.*$/gm, '')
+        .split(/(?=\bcreate (?:or replace )?function )/),
+    )
     .map((text): [string, string] => [/^create (?:or replace )?function (\w+)/.exec(text)?.[1] ?? '', text])
     .filter(([name]) => name !== ''),
 );
@@ -23,7 +27,9 @@ const sqlFunctions = new Map(
 /** A step of the protocol changes a run, an action or an approval, or says whether one may change. */
 const steps = [...sqlFunctions]
   .filter(([, text]) =>
-    /\bupdate (runs|actions|approvals)\b|\binsert into (runs|actions|approvals)\b|\breturns boolean\b/.test(text),
+    /\bupdate (runs|actions|approvals)\b|\binsert into (runs|actions|approvals)\b|\breturns boolean\b/.test(
+      text,
+    ),
   )
   .map(([name]) => name);
 
