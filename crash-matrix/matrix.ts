@@ -5,6 +5,7 @@ import type { Lane } from './lane.ts';
 import { openLane } from './lane.ts';
 import { paceOf } from './pace.ts';
 import { newPoints, type Point, planOf, pointsOf, reduced } from './plan.ts';
+import { ROLES } from './role-process.ts';
 import { type Outcome, runSchedule } from './run-schedule.ts';
 import type { Scenario } from './scenarios.ts';
 import { nameOf, type Schedule } from './schedule.ts';
@@ -50,9 +51,8 @@ export async function runMatrix(
       traces.set(outcome.schedule.scenario, outcome.trace);
       keep(outcome);
     });
-    for (const { name, startsLike } of options.scenarios) {
-      const [trace = [], like] = [traces.get(name), traces.get(startsLike ?? '')];
-      points.push(...(like === undefined ? pointsOf(name, trace) : newPoints(name, trace, like)));
+    for (const scenario of options.scenarios) {
+      points.push(...pointsFor(scenario, options.scenarios[0] ?? scenario, traces));
     }
     const plan = planOf(points, options.seed);
     const wanted = options.limit === 'reduced' ? reduced(plan) : plan.slice(0, options.limit);
@@ -63,6 +63,21 @@ export async function runMatrix(
   } finally {
     await pool.close();
   }
+}
+
+/** Api, relay and reconciler see ids and states: to them, one workflow's run is like another's. */
+const BLIND = ['api', 'relay', 'reconciler'] as const;
+
+function pointsFor(
+  { name, startsLike }: Scenario,
+  first: Scenario,
+  traces: ReadonlyMap<string, TraceLine[]>,
+): Point[] {
+  const trace = traces.get(name) ?? [];
+  const like = traces.get(startsLike ?? first.name);
+  return like === undefined || like === trace
+    ? pointsOf(name, trace)
+    : newPoints(name, trace, { trace: like, roles: startsLike === undefined ? BLIND : ROLES });
 }
 
 export function cleanSchedule(scenario: string): Schedule {

@@ -25,31 +25,33 @@ export function pointsOf(scenario: string, trace: readonly TraceLine[]): Point[]
 const BY_THE_CLOCK = new Set(['renew_holds', 'lease.renew']);
 
 /**
- * The points of a scenario that another scenario has not had before it in the same situation: what a role's two traces
- * have in common at their beginning is the same story, and its idle passes are the same idle passes.
+ * The points of a scenario that another one has not been at before it in the same situation. What a role's two traces
+ * have in common at their beginning is the same story to that role.
+ *
+ * @param roles whose story the two scenarios share; what depends on the clock alone is then shared as well.
  */
 export function newPoints(
   scenario: string,
   trace: readonly TraceLine[],
-  like: readonly TraceLine[],
+  like: { trace: readonly TraceLine[]; roles: readonly Role[] },
 ): Point[] {
   const shared = new Set<string>();
-  for (const role of ROLES) {
-    const [mine, theirs] = [trace, like].map((lines) =>
+  for (const role of like.roles) {
+    const [mine = [], theirs = []] = [trace, like.trace].map((lines) =>
       lines.filter((line) => line.role === role && line.occurrence > 0 && !BY_THE_CLOCK.has(line.operation)),
     );
-    for (const [index, { operation, occurrence }] of (mine ?? []).entries()) {
-      const other = theirs?.[index];
-      if (other?.operation !== operation || other.occurrence !== occurrence) {
-        break;
-      }
+    const different = mine.findIndex(
+      ({ operation, occurrence }, index) =>
+        theirs[index]?.operation !== operation || theirs[index]?.occurrence !== occurrence,
+    );
+    for (const { operation, occurrence } of different === -1 ? mine : mine.slice(0, different)) {
       shared.add(`${role} ${operation} ${occurrence}`);
     }
   }
-  return pointsOf(scenario, trace).filter(
-    ({ role, operation, occurrence, idle }) =>
-      !idle && !BY_THE_CLOCK.has(operation) && !shared.has(`${role} ${operation} ${occurrence}`),
-  );
+  return pointsOf(scenario, trace).filter(({ role, operation, occurrence, idle }) => {
+    const isShared = idle || BY_THE_CLOCK.has(operation) || shared.has(`${role} ${operation} ${occurrence}`);
+    return !(like.roles.includes(role) && isShared);
+  });
 }
 
 /** What may happen at a point. A pass without work has no answer that could be lost or late. */

@@ -8,9 +8,15 @@ const RESTART_MS = 500;
 
 /**
  * Keeps something of BullMQ's that is made anew as long as it has not become ready: BullMQ remembers the promise of its
- * first connection for ever, also when Postgres ended that connection, and would stay deaf until the process restarts.
+ * first connection for ever, also when Postgres ended that connection. A queue would stay deaf until the process
+ * restarts; a worker that runs on it would ask again and again without ever letting the event loop turn.
+ *
+ * @param onReady what may start only now.
  */
-export function restarting<T extends Startable>(make: () => T): { current(): T; end(): void } {
+export function restarting<T extends Startable>(
+  make: () => T,
+  onReady: (ready: T) => void = () => undefined,
+): { current(): T; end(): void } {
   let current = make();
   let ended = false;
   const watch = async (): Promise<void> => {
@@ -18,6 +24,9 @@ export function restarting<T extends Startable>(make: () => T): { current(): T; 
       const mine = current;
       try {
         await mine.waitUntilReady();
+        if (!ended) {
+          onReady(mine);
+        }
         return;
       } catch {
         await sleep(RESTART_MS, undefined, { ref: false });

@@ -98,6 +98,7 @@ export function openResumeQueue(options: {
     consume(handler, consumeOptions) {
       const workerOptions = {
         ...shared,
+        autorun: false,
         concurrency: consumeOptions.concurrency,
         maxStalledCount: 1_000,
         // Redis refuses a fraction of a millisecond.
@@ -109,7 +110,7 @@ export function openResumeQueue(options: {
       const process = processor(handler, consumeOptions.onMalformed);
       const connection =
         options.redisUrl === null ? null : openRedis(options.redisUrl, consumeOptions.onError, true);
-      const workers = restarting(() => {
+      const makeWorker = () => {
         const made =
           connection === null
             ? new onPostgres.Worker(QUEUE, process, { ...workerOptions, connection: postgres })
@@ -118,6 +119,9 @@ export function openResumeQueue(options: {
           gate('queue', 'acknowledge', async () => undefined).catch(consumeOptions.onError);
         });
         return made.on('error', consumeOptions.onError);
+      };
+      const workers = restarting(makeWorker, (worker) => {
+        worker.run().catch(consumeOptions.onError);
       });
       return {
         async close(ms) {
