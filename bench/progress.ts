@@ -23,13 +23,18 @@ export function tellProgress(read: () => { paused: number; completed: number }):
 }
 
 export type Watch = {
-  /** Resolves with the time at which all workers together had reached it. @throws when nothing moves for a minute. */
+  /**
+   * Resolves with the time at which all workers together had reached it.
+   *
+   * @throws when a process ended, or nothing moves for a minute.
+   */
   until(what: 'paused' | 'completed', count: number): Promise<number>;
 };
 
-/** Parent's side. */
-export function watchProgress(workers: readonly Child[]): Watch {
+/** Parent's side. @param others processes without which the workers would wait for ever. */
+export function watchProgress(workers: readonly Child[], others: readonly Child[]): Watch {
   const latest = workers.map((): Progress => ({ paused: 0, completed: 0, atMs: 0 }));
+  let failure: string | null = null;
   let changed = (): void => undefined;
   workers.forEach((worker, index) => {
     worker.onNews((news) => {
@@ -37,21 +42,29 @@ export function watchProgress(workers: readonly Child[]): Watch {
       changed();
     });
   });
+  for (const { ended } of [...workers, ...others]) {
+    void ended.then((how) => {
+      failure = how;
+      changed();
+    });
+  }
   const sum = (what: 'paused' | 'completed') => latest.reduce((total, progress) => total + progress[what], 0);
+  const change = (): Promise<boolean> =>
+    new Promise((resolve) => {
+      const timer = setTimeout(() => resolve(false), STUCK_MS);
+      changed = () => {
+        clearTimeout(timer);
+        resolve(true);
+      };
+    });
   return {
     async until(what, count) {
       while (sum(what) < count) {
-        await new Promise<void>((resolve, reject) => {
-          const timer = setTimeout(
-            () =>
-              reject(new Error(`stuck: ${sum(what)} of ${count} runs ${what} and none for ${STUCK_MS} ms`)),
-            STUCK_MS,
-          );
-          changed = () => {
-            clearTimeout(timer);
-            resolve();
-          };
-        });
+        const moved = await change();
+        if (failure !== null || !moved) {
+          const why = failure ?? `and none for ${STUCK_MS} ms`;
+          throw new Error(`${sum(what)} of ${count} runs ${what}: ${why}`);
+        }
       }
       return Math.max(...latest.map(({ atMs }) => atMs));
     },

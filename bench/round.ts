@@ -83,7 +83,7 @@ const NOBODY: Observer = { begin: nothing, end: nothing, after: nothing };
 
 async function measure(servers: Servers, subject: Subject, options: RoundOptions): Promise<RoundResult> {
   const { fleet } = subject;
-  const watch = watchProgress(fleet.workers);
+  const watch = watchProgress(fleet.workers, [fleet.publisher]);
   const warmUp = refs('warm', options.warmUp);
   const timed = refs('run', options.runs);
   const decided = refs('late', options.decisions);

@@ -3,7 +3,10 @@
  * get no answer. They know nothing of faults; nobody gives the fleet a command.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { explain } from '../src/runs/index.ts';
+import type { Effect, Violation } from './checker.ts';
 import type { Lane } from './lane.ts';
+import { effectsOf } from './observe.ts';
 import type { Scenario } from './scenarios.ts';
 import { PERMISSION, VERSION } from './workflows.ts';
 
@@ -13,6 +16,8 @@ export type Story = {
   status: string | null;
   /** Actions whose outcome the person told us. */
   judged: Set<string>;
+  /** Where `explain` told a person who looked something that was not so. */
+  found: Violation[];
 };
 
 type Seen = {
@@ -36,13 +41,19 @@ const SEEN = `
       from countersign.actions a where a.run_id = r.id and a.state = 'outcome_unknown' and a.recovery = 'manual'), '[]') as unknown
   from countersign.runs r where r.tenant = $1`;
 
+/** Where a person on call would ask what has happened. */
+const PUZZLING = new Set(['awaiting_reconciliation', 'parked', 'dead_lettered']);
+
 /** Plays client and person until the run has ended or the bound has passed. */
 export async function playStory(lane: Lane, scenario: Scenario, tenant: string): Promise<Story> {
-  const story: Story = { ended: false, status: null, judged: new Set() };
+  const story: Story = { ended: false, status: null, judged: new Set(), found: [] };
   const end = performance.now() + lane.place.pace.boundMs;
   const person = new Person(lane, scenario, tenant, story);
   while (performance.now() < end) {
     const seen = await look(lane, tenant);
+    if (seen !== null && seen.status !== story.status && PUZZLING.has(seen.status)) {
+      story.found.push(...(await askForExplanation(lane, tenant, seen.id)));
+    }
     story.status = seen?.status ?? null;
     if (seen !== null && ENDED.includes(seen.status)) {
       story.ended = true;
@@ -57,6 +68,20 @@ export async function playStory(lane: Lane, scenario: Scenario, tenant: string):
     }
   }
   return story;
+}
+
+/** What is said to be so must have been so before it was asked for; what is said not to be, must not be so after. */
+async function askForExplanation(lane: Lane, tenant: string, runId: string): Promise<Violation[]> {
+  const before = await effectsOf(lane, tenant);
+  const { actions } = await explain(lane.reader, { tenant, runId });
+  const after = await effectsOf(lane, tenant);
+  return actions.flatMap(({ id, happened, state }) => {
+    const isIn = (effects: readonly Effect[]) => effects.some(({ key }) => key === id);
+    const wrong = (happened === 'no' && isIn(before)) || (happened === 'yes' && !isIn(after));
+    return wrong
+      ? [`I10: while it was ${state}, explain said of action ${id}: ${happened}, and it was not so`]
+      : [];
+  });
 }
 
 export async function look(lane: Lane, tenant: string): Promise<Seen | null> {

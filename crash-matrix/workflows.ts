@@ -222,11 +222,20 @@ function hopeless(pay: Tool, provider: ReleaseClient): Workflow {
  * something else than the journal has, where nothing was sent yet.
  */
 function drifting(pay: Tool, pace: Pace): Workflow {
-  let asked = 0;
-  const instructions = () => {
-    asked += 1;
-    return `question ${process.pid}.${asked}`;
-  };
+  let asked = process.pid;
+  // Which of these tools are on offer is a number in binary that grows with every question: no two are the same.
+  const offers = Array.from({ length: 8 }, (_, bit) =>
+    tool({
+      name: `offer_${bit}`,
+      description: 'nothing',
+      parameters: z.object({}),
+      isEnabled: () => {
+        asked += bit === 0 ? 1 : 0;
+        return ((asked >> bit) & 1) === 1;
+      },
+      execute: () => '',
+    }),
+  );
   const stumbled = new Set<string>();
   return played(
     'drifting',
@@ -240,6 +249,6 @@ function drifting(pay: Tool, pace: Pace): Workflow {
       }
       return turn === 1 ? [call('lookup', mark, 'a')] : ended(request);
     },
-    () => new Agent({ name: 'drifting', instructions, tools: [slowTool(pace), pay] }),
+    () => new Agent({ name: 'drifting', tools: [...offers, slowTool(pace), pay] }),
   );
 }

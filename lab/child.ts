@@ -10,6 +10,8 @@ export type Child = {
   readonly pid: number;
   /** @throws what the method threw in the child, or that the child ended first. */
   call<Result>(method: string, parameters?: unknown): Promise<Result>;
+  /** Resolves with how it ended once it has, whoever ended it. */
+  readonly ended: Promise<string>;
   /** Told every unasked message of the child. */
   onNews(listener: (news: unknown) => void): void;
   /** Asks it to stop, and kills it if it does not. Resolves when the process is gone. */
@@ -54,11 +56,15 @@ export function startChild(cleanup: Cleanup, options: ChildOptions): Child {
     calls.get(message.call)?.(message);
     calls.delete(message.call);
   });
-  child.once('exit', (code, signal) => {
-    for (const [call, settle] of calls) {
-      settle({ call, error: `process ${pid} ended (${code ?? signal}) before it answered` });
-    }
-    calls.clear();
+  const ended = new Promise<string>((resolve) => {
+    child.once('exit', (code, signal) => {
+      const how = `process ${pid} ended (${code ?? signal})`;
+      resolve(how);
+      for (const [call, settle] of calls) {
+        settle({ call, error: `${how} before it answered` });
+      }
+      calls.clear();
+    });
   });
   child.once('error', () => undefined);
   const stop = () => stopChild(child);
@@ -66,6 +72,7 @@ export function startChild(cleanup: Cleanup, options: ChildOptions): Child {
   return {
     pid,
     stop,
+    ended,
     onNews: (listener) => {
       listeners.push(listener);
     },

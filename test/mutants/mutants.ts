@@ -1,4 +1,11 @@
-/** The protocol with one rule taken out, and which invariant of the checker must then complain. */
+/**
+ * The protocol with one rule taken out, and which invariant of the checker must then complain.
+ *
+ * Two mutants of the review are not here. "Intend accepts a consumed approval" changes nothing: a prepared action never
+ * has one, because the proof that hands the action back hands the decision back in the same statement; that statement
+ * is mutated instead. "Unknown is settled and the run suspended in two steps" leaves, after a crash in between, a held
+ * run that the sweep finds: slower, and not wrong.
+ */
 import type { ScheduleName } from './schedules.ts';
 import type { Mutation } from './stage.ts';
 
