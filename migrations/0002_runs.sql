@@ -422,6 +422,10 @@ begin
   insert into dead_letters (tenant, run_id, round, class, code) values (p_tenant, p_run, r.round, p_class, p_code)
   on conflict (tenant, run_id, round) do nothing;
   perform append_event(p_tenant, p_run, 'run_dead_lettered', jsonb_build_object('class', p_class, 'code', p_code, 'round', r.round));
+  if r.cancel_requested_at is not null then
+    -- Asked to stop and given up: cancelled as soon as nothing is in flight.
+    perform settle_run_status(p_tenant, p_run, false);
+  end if;
 end
 $$;
 

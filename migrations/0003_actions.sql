@@ -298,8 +298,10 @@ begin
   if next_state is null then
     -- Proof of an effect that the ledger believes did not happen, or happened in another attempt, is never silent.
     -- Every attempt under an idempotent key is answered with the same effect.
+    -- A look-up answers for the key, whichever attempt it was asked about.
     if p_outcome = 'succeeded' and (a.state in ('failed', 'not_executed', 'abandoned')
-        or (not current and a.recovery <> 'idempotent')) then
+        or (not current and a.recovery <> 'idempotent'
+            and not (p_source = 'lookup' and (open or a.state = 'succeeded')))) then
       perform append_event(p_tenant, p_run, 'contradiction', jsonb_build_object('code', 'CONTRADICTION',
         'action', p_action, 'attempt', p_attempt, 'state', a.state, 'current_attempt', a.attempt, 'source', p_source));
       outcome := 'contradiction';

@@ -8,7 +8,7 @@ export type RelayOptions = {
   databaseUrl: string;
   redisUrl: string | null;
   log: Log;
-  /** Poll interval while there is nothing to send. Default 25 ms: it is the floor of every resume's latency. */
+  /** Poll interval while there is nothing to send. Default 8 ms: it is the floor of every resume's latency. */
   idleMs?: number;
   /** Rows per pass. Default 200. */
   batch?: number;
@@ -39,7 +39,7 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
   const loop = runLoop({
     name: 'relay',
     log: options.log,
-    idleMs: options.idleMs ?? 25,
+    idleMs: options.idleMs ?? 8,
     pass: async () => {
       const { batch: limit = 200, claimMs } = options;
       return (
