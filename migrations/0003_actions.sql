@@ -298,10 +298,12 @@ begin
   if next_state is null then
     -- Proof of an effect that the ledger believes did not happen, or happened in another attempt, is never silent.
     -- Every attempt under an idempotent key is answered with the same effect.
-    -- A look-up answers for the key, whichever attempt it was asked about.
+    -- A look-up answers for the key, whichever attempt it was asked about: begun after this attempt was sent, what it
+    -- found may be this attempt's; begun before, it is an older one's effect, and there may be two now.
     if p_outcome = 'succeeded' and (a.state in ('failed', 'not_executed', 'abandoned')
         or (not current and a.recovery <> 'idempotent'
-            and not (p_source = 'lookup' and (open or a.state = 'succeeded')))) then
+            and not (p_source = 'lookup' and coalesce(p_asked_at >= a.dispatched_at, false)
+              and (open or a.state = 'succeeded')))) then
       perform append_event(p_tenant, p_run, 'contradiction', jsonb_build_object('code', 'CONTRADICTION',
         'action', p_action, 'attempt', p_attempt, 'state', a.state, 'current_attempt', a.attempt, 'source', p_source));
       outcome := 'contradiction';

@@ -185,6 +185,13 @@ describe('after a crash', () => {
     const dir = await freshDir();
     const first = await start({ dir });
     const stopping = first.stop();
+    // Until the server has heard its signal it is as alive as ever; the question is what comes after.
+    const isReady = () =>
+      readFile(join(dir, 'cluster/data/postmaster.pid'), 'utf8').then(
+        (text) => text.includes('ready'),
+        () => false,
+      );
+    while (await isReady()) await sleep(5);
     const second = await start({ dir });
     await stopping;
     await sleep(50);

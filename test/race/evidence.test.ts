@@ -187,6 +187,21 @@ describe('B1 and B2: evidence and attempts', () => {
     expect(rows).toContainEqual({ attempt: 1, outcome: 'succeeded' });
   });
 
+  it('an older look-up that found the effect is a contradiction if it began before the new attempt was sent, else not', async () => {
+    for (const [sinceDispatchMs, outcome] of [
+      [-1_000, 'contradiction'],
+      [1_000, 'kept'],
+    ] as const) {
+      const run = await provenAbsent(stage);
+      await claim(admin, run, { wake: 3 });
+      await intend(admin, run, first(run));
+      const known = { attempt: 1, outcome: 'succeeded', source: 'lookup' } as const;
+      const askedAt = new Date(Date.now() + sinceDispatchMs);
+      expect((await settle(admin, run, first(run), { ...known, askedAt })).outcome).toBe(outcome);
+      expect((await facts(admin, run)).actions[0]).toMatchObject({ state: 'dispatched', attempt: 2 });
+    }
+  });
+
   it('the first answer to an idempotent key is no contradiction when a later attempt has settled it', async () => {
     const run = await approvedRun(admin, worker, [
       { recovery: 'idempotent', sendWithinMs: 1, callTimeoutMs: 1 },
