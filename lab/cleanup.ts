@@ -17,6 +17,9 @@ export async function withCleanup<T>(work: (cleanup: Cleanup) => Promise<T>): Pr
   let interrupted = false;
   const interrupt = (code: number) => (): void => {
     interrupted = true;
+    // From here on things fail because they are being taken away; nothing of it may end the process before all is undone.
+    process.on('unhandledRejection', () => undefined);
+    process.on('uncaughtException', () => undefined);
     void undoAll().finally(() => process.exit(code));
   };
   const onInterrupt = interrupt(130);

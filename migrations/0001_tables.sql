@@ -307,6 +307,7 @@ comment on column approvals.sealed_words is 'The reviewer''s words; on a rejecti
 create unique index "an action has one open approval" on approvals (tenant, action_id)
   where state in ('pending', 'approved', 'consumed');
 create index approvals_of_run on approvals (tenant, run_id);
+create index approvals_of_action on approvals (tenant, action_id);
 create index approvals_due on approvals (decide_before) where state = 'pending';
 create index approvals_execution_due on approvals (execute_before) where state = 'approved';
 

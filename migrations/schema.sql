@@ -87,6 +87,7 @@ table approvals
   CREATE UNIQUE INDEX "an action has one open approval" ON approvals USING btree (tenant, action_id) WHERE (state = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text]))
   CREATE INDEX approvals_due ON approvals USING btree (decide_before) WHERE (state = 'pending'::text)
   CREATE INDEX approvals_execution_due ON approvals USING btree (execute_before) WHERE (state = 'approved'::text)
+  CREATE INDEX approvals_of_action ON approvals USING btree (tenant, action_id)
   CREATE INDEX approvals_of_run ON approvals USING btree (tenant, run_id)
   row level security, forced
   policy "loops see ids" for r to countersign_loops using (true)
