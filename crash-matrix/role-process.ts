@@ -43,7 +43,12 @@ export type StartCall = {
   session: string | null;
 };
 export type DecideCall = { tenant: string; approvalId: string; verdict: 'approve' | 'reject' };
-export type ResolveCall = { tenant: string; actionId: string; verdict: 'succeeded' | 'not_executed' };
+export type ResolveCall = {
+  tenant: string;
+  actionId: string;
+  attempt: number;
+  verdict: 'succeeded' | 'not_executed';
+};
 
 type Part = { role: Role; place: Place; running: Running };
 
@@ -190,11 +195,12 @@ answerCalls(
     cancel({ tenant, runId }: { tenant: string; runId: string }) {
       return cancelRun(asApi().db, { tenant, runId, subject: SUBJECT });
     },
-    resolve({ tenant, actionId, verdict }: ResolveCall) {
+    resolve({ tenant, actionId, attempt, verdict }: ResolveCall) {
       const { db, keys } = asApi();
       return resolveAction(db, keys, {
         tenant,
         actionId,
+        attempt,
         verdict,
         subject: SUBJECT,
         evidence: `the provider's own log says ${verdict}`,

@@ -25,7 +25,7 @@ type Seen = {
   status: string;
   pending: string[];
   approved: string[];
-  unknown: { id: string; tool: string; overdue: boolean }[];
+  unknown: { id: string; attempt: number; overdue: boolean }[];
 };
 
 const ENDED = ['completed', 'failed', 'cancelled', 'superseded'];
@@ -37,7 +37,7 @@ const SEEN = `
   select r.id, r.status,
     coalesce((select jsonb_agg(p.id order by p.id) from countersign.approvals p where p.run_id = r.id and p.state = 'pending'), '[]') as pending,
     coalesce((select jsonb_agg(p.id order by p.id) from countersign.approvals p where p.run_id = r.id and p.state = 'approved'), '[]') as approved,
-    coalesce((select jsonb_agg(jsonb_build_object('id', a.id, 'tool', a.tool, 'overdue', a.deadline_at < clock_timestamp() - interval '100 milliseconds'))
+    coalesce((select jsonb_agg(jsonb_build_object('id', a.id, 'attempt', a.attempt, 'overdue', a.absent_after < clock_timestamp()))
       from countersign.actions a where a.run_id = r.id and a.state = 'outcome_unknown' and a.recovery = 'manual'), '[]') as unknown
   from countersign.runs r where r.tenant = $1`;
 
@@ -116,7 +116,7 @@ class Person {
     if (due !== undefined) {
       const verdict = await this.#askProvider(due.id);
       this.#story.judged.add(due.id);
-      return this.#ask('resolve', { tenant, actionId: due.id, verdict });
+      return this.#ask('resolve', { tenant, actionId: due.id, attempt: due.attempt, verdict });
     }
     const [revocable] = seen.approved;
     if (this.#scenario.person === 'revokes' && revocable !== undefined) {

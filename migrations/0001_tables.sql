@@ -253,6 +253,7 @@ comment on column actions.absent_after is 'A look-up that started after this may
 -- Two identical operations can never be in the open at once, whoever asks.
 create unique index "an operation is in the open once" on actions (tenant, operation_digest)
   where state in ('dispatched', 'outcome_unknown');
+create index actions_done_by_operation on actions (tenant, operation_digest) where state = 'succeeded';
 create index actions_to_reconcile on actions (reconcile_after) where state in ('dispatched', 'outcome_unknown');
 create index actions_of_run on actions (tenant, run_id, segment);
 

@@ -52,9 +52,9 @@ language sql stable
 as $$
   select a.recovery = 'idempotent'
     and a.attempt < a.attempt_budget
-    and clock_timestamp() >= a.reconcile_after
+    and coalesce(clock_timestamp() >= a.reconcile_after, false)
     and (a.key_lifetime_ms is null
-      or clock_timestamp() + a.call_timeout_ms * interval '1 millisecond'
+      or clock_timestamp() + (a.send_within_ms + a.call_timeout_ms) * interval '1 millisecond'
          < a.first_dispatched_at + a.key_lifetime_ms * interval '1 millisecond')
     and (not a.gated or exists (
       select 1 from approvals p

@@ -133,6 +133,7 @@ $$;
 -- Intend: the last gate before the world. One statement of the worker, fenced, under the locks run, approval, action.
 -- outcome: dispatched (call now, this attempt) | receipt (settled before: answer from the ledger)
 --   | refused (not executed, with the reason) | held (in flight or unknown here or elsewhere: suspend)
+--   | decide_again (an identical action has succeeded since the decision: request_again)
 --   | digest_mismatch (quarantined) | fenced.
 create function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text,
   p_proposed_digest text, p_effective_digest text,
@@ -206,6 +207,12 @@ begin
     end if;
     if hold_for_identical(a) then
       outcome := 'held';
+      return;
+    end if;
+    -- Who decided did not know that it had been done already.
+    if a.gated and exists (select 1 from actions o where o.tenant = a.tenant and o.operation_digest = a.operation_digest
+        and o.state = 'succeeded' and o.id <> a.id and o.settled_at > p.decided_at) then
+      outcome := 'decide_again';
       return;
     end if;
   end if;
@@ -289,8 +296,9 @@ begin
              select count(distinct t.attempt) from receipts t
              where t.tenant = p_tenant and t.action_id = p_action and t.outcome = 'never_sent')
            then 'outcome_unknown' else 'prepared' end
-    -- A person who has looked may say what no look-up can; only once the attempt's own deadline has passed.
-    when p_outcome = 'absent' and current and p_source = 'person' and a.state = 'outcome_unknown' then 'prepared'
+    -- A person who has looked may say what no look-up can, but not while the request may still be on its way.
+    when p_outcome = 'absent' and current and p_source = 'person' and a.state = 'outcome_unknown'
+      and clock_timestamp() > a.absent_after then 'prepared'
     when p_outcome = 'absent' and current and open and p_asked_at > a.absent_after and a.reissue = 'automatic' then 'prepared'
     when p_outcome = 'unknown' and current and a.state = 'dispatched' then 'outcome_unknown'
   end;

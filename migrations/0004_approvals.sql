@@ -57,6 +57,30 @@ begin
 end
 $$;
 
+-- Ask again: an approved action may not run on its decision, because an identical one has succeeded since it was taken.
+-- That decision is superseded, p_approvals holds the new request, and the run waits for it. Returns the status after;
+-- null: fenced.
+create function request_again(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_approvals jsonb)
+returns text language plpgsql set search_path = countersign, pg_temp
+as $$
+declare
+  r runs;
+begin
+  perform set_config('countersign.tenant', p_tenant, true);
+  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
+  if r.epoch is distinct from p_epoch or r.status <> 'running' then
+    return null;
+  end if;
+  update approvals set state = 'superseded' where tenant = p_tenant and action_id = p_action and state = 'approved';
+  if found then
+    perform append_event(p_tenant, p_run, 'approval_superseded', jsonb_build_object('action', p_action, 'reason', 'IDENTICAL_SUCCEEDED'));
+    perform request_approvals(p_tenant, p_run, r.segment, p_approvals);
+  end if;
+  update runs set attempts_in_round = 0 where tenant = p_tenant and id = p_run;
+  return settle_run_status(p_tenant, p_run, true);
+end
+$$;
+
 -- Decide. Run lock, approval lock, then the clock. Every attempt leaves an event; the transition happens once.
 -- outcome: approved | rejected | vote_recorded (quorum not reached) | repeat (the same person, the same word)
 --   | conflict (decided otherwise) | expired | fingerprint_mismatch | self_approval | not_found.
@@ -70,6 +94,7 @@ declare
   p approvals;
   earlier votes;
   yes integer;
+  at_time timestamptz;
 begin
   perform set_config('countersign.tenant', p_tenant, true);
   select t.run_id into run_id from approvals t where t.tenant = p_tenant and t.id = p_approval;
@@ -80,6 +105,8 @@ begin
   perform 1 from runs t where t.tenant = p_tenant and t.id = run_id for no key update;
   select * into p from approvals t where t.tenant = p_tenant and t.id = p_approval for no key update;
   select * into earlier from votes v where v.tenant = p_tenant and v.approval_id = p_approval and v.subject = p_subject;
+  -- Read once: what is compared with decide_before is what is recorded.
+  at_time := clock_timestamp();
 
   -- A word said again is a repeat as long as it agrees with how things stand; a word that lost is told who won.
   if earlier.verdict = p_verdict and (p.state = 'pending'
@@ -87,7 +114,7 @@ begin
     outcome := 'repeat';
   elsif p.state <> 'pending' then
     outcome := case when p.state = 'expired' then 'expired' else 'conflict' end;
-  elsif clock_timestamp() >= p.decide_before then
+  elsif at_time >= p.decide_before then
     perform expire_approval(p_tenant, p);
     p.state := 'expired';
     outcome := 'expired';
@@ -98,15 +125,15 @@ begin
     outcome := 'self_approval';
   else
     -- While the quorum is open, a voter may take an approval back by rejecting.
-    insert into votes (tenant, approval_id, subject, id, verdict, fingerprint)
-    values (p_tenant, p_approval, p_subject, p_vote, p_verdict, p_fingerprint)
+    insert into votes (tenant, approval_id, subject, id, verdict, fingerprint, cast_at)
+    values (p_tenant, p_approval, p_subject, p_vote, p_verdict, p_fingerprint, at_time)
     on conflict (tenant, approval_id, subject) do update set id = excluded.id, verdict = excluded.verdict,
-      fingerprint = excluded.fingerprint, cast_at = clock_timestamp();
+      fingerprint = excluded.fingerprint, cast_at = excluded.cast_at;
     select count(*) into yes from votes v where v.tenant = p_tenant and v.approval_id = p_approval and v.verdict = 'approve';
     if p_verdict = 'reject' or yes >= p.quorum then
       p.state := case when p_verdict = 'reject' then 'rejected' else 'approved' end;
-      update approvals t set state = p.state, decided_by = p_subject, decided_at = clock_timestamp(), sealed_words = p_sealed_words,
-        execute_before = case when p.state = 'approved' then clock_timestamp() + t.execute_within_ms * interval '1 millisecond' end
+      update approvals t set state = p.state, decided_by = p_subject, decided_at = at_time, sealed_words = p_sealed_words,
+        execute_before = case when p.state = 'approved' then at_time + t.execute_within_ms * interval '1 millisecond' end
       where t.tenant = p_tenant and t.id = p_approval;
       outcome := p.state;
     else

@@ -101,11 +101,13 @@ begin
 end
 $$;
 
--- A named person's word on an action whose outcome no machine can prove, with their evidence.
--- p_verdict: succeeded | absent (not executed: the approval is handed back) | abandoned.
--- outcome: settled | kept | contradiction | conflict (nothing is open, or its attempt may still be under way) | not_found.
-create function resolve_action(p_tenant text, p_action uuid, p_verdict text, p_subject text, p_receipt uuid,
-  p_sealed_evidence bytea, p_sealed_result bytea, out outcome text, out run_id uuid, out run_status text, out state text)
+-- A named person's word on the attempt they were shown of an action whose outcome no machine can prove, with their
+-- evidence. p_verdict: succeeded | absent (not executed: the approval is handed back) | abandoned.
+-- outcome: settled | kept | contradiction | conflict (nothing is open) | another_attempt (it has been sent again since)
+--   | too_early (absent, and the request may still arrive until absent_after) | not_found.
+create function resolve_action(p_tenant text, p_action uuid, p_attempt integer, p_verdict text, p_subject text, p_receipt uuid,
+  p_sealed_evidence bytea, p_sealed_result bytea,
+  out outcome text, out run_id uuid, out run_status text, out state text, out attempt integer, out absent_after timestamptz)
 language plpgsql security definer set search_path = countersign, pg_temp
 as $$
 declare
@@ -121,13 +123,19 @@ begin
   perform 1 from runs t where t.tenant = p_tenant and t.id = run_id for no key update;
   select * into a from actions t where t.tenant = p_tenant and t.id = p_action;
   state := a.state;
-  perform append_event(p_tenant, run_id, 'action_judged', jsonb_build_object('action', p_action, 'attempt', a.attempt,
-    'verdict', p_verdict, 'by', p_subject, 'receipt', p_receipt));
-  if a.state <> 'outcome_unknown' then
-    outcome := 'conflict';
+  attempt := a.attempt;
+  absent_after := a.absent_after;
+  outcome := case
+    when a.state <> 'outcome_unknown' then 'conflict'
+    when a.attempt <> p_attempt then 'another_attempt'
+    when p_verdict = 'absent' and clock_timestamp() <= a.absent_after then 'too_early'
+  end;
+  perform append_event(p_tenant, run_id, 'action_judged', jsonb_strip_nulls(jsonb_build_object('action', p_action,
+    'attempt', p_attempt, 'verdict', p_verdict, 'by', p_subject, 'receipt', p_receipt, 'refused', outcome)));
+  if outcome is not null then
     return;
   end if;
-  select * into settled from settle_action(p_tenant, run_id, p_action, a.attempt, p_verdict, 'person', p_receipt,
+  select * into settled from settle_action(p_tenant, run_id, p_action, p_attempt, p_verdict, 'person', p_receipt,
     p_sealed_evidence, p_sealed_result, 'PERSON', null, 0, null);
   outcome := settled.outcome;
   run_status := settled.run_status;
@@ -136,6 +144,6 @@ end
 $$;
 
 revoke all on function replay_dead_letter(text, uuid, text, text), replay_outbox_row(text, uuid, text),
-  release_quarantine(text, uuid, text, text), resolve_action(text, uuid, text, text, uuid, bytea, bytea) from public;
+  release_quarantine(text, uuid, text, text), resolve_action(text, uuid, integer, text, text, uuid, bytea, bytea) from public;
 grant execute on function replay_dead_letter(text, uuid, text, text), replay_outbox_row(text, uuid, text),
-  release_quarantine(text, uuid, text, text), resolve_action(text, uuid, text, text, uuid, bytea, bytea) to countersign_api;
+  release_quarantine(text, uuid, text, text), resolve_action(text, uuid, integer, text, text, uuid, bytea, bytea) to countersign_api;

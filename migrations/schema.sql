@@ -50,6 +50,7 @@ table actions
   constraint "not executed says why" CHECK (((state <> 'not_executed'::text) OR (reason IS NOT NULL)))
   constraint "sending again is automatic or a person's matter" CHECK ((reissue = ANY (ARRAY['automatic'::text, 'by_person'::text])))
   CREATE UNIQUE INDEX "an operation is in the open once" ON actions USING btree (tenant, operation_digest) WHERE (state = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
+  CREATE INDEX actions_done_by_operation ON actions USING btree (tenant, operation_digest) WHERE (state = 'succeeded'::text)
   CREATE INDEX actions_of_run ON actions USING btree (tenant, run_id, segment)
   CREATE INDEX actions_to_reconcile ON actions USING btree (reconcile_after) WHERE (state = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
   row level security, forced
@@ -373,7 +374,7 @@ function close_run(p_tenant text, p_run uuid, p_reason text) returns void langua
 function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void language plpgsql owner migrator
   body sha256 9ceeb95eefc5ba51e65ed54e49e6a8d93ade7a1c6855fd41878e708b57f69e98
 function decide_approval(p_tenant text, p_approval uuid, p_verdict text, p_subject text, p_fingerprint text, p_vote uuid, p_sealed_words bytea, OUT outcome text, OUT state text, OUT decision_id uuid, OUT decided_by text, OUT decided_at timestamp with time zone, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 e7b507816c2704adfd0efdd42a8f2464b9bffe65af773247b6e9440ba0e7aacb
+  body sha256 fda494c5fcf2b043c4b0194c3c0c9794bf9c3e91d30e50ceaf9c8efeeb09e841
 function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, p_kind text, p_data jsonb, p_at timestamp with time zone) returns bytea language sql owner migrator
   body sha256 77ebbdbc8b6a89742a9bb3a0f1c85021572362fc4fcb8cdfaebb9fad8779ee03
 function expire_approval(p_tenant text, p approvals) returns void language plpgsql owner migrator
@@ -387,7 +388,7 @@ function free_session(p_tenant text, p_session text, p_supersede boolean, p_clie
 function hold_for_identical(a actions) returns boolean language plpgsql owner migrator
   body sha256 62b9cbef204274c0fa07e92a8a3db015d18ea67acb99a4fedfb34b03e335d8d3
 function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text, p_proposed_digest text, p_effective_digest text, OUT outcome text, OUT state text, OUT reason text, OUT attempt integer, OUT sealed_result bytea) returns record language plpgsql owner migrator
-  body sha256 faeb0aefef15b39aeb1713a26fa60e39927542a351c609d0707c27bd3cbb66de
+  body sha256 8f0a8263eb210c57370856f08ceeca8c01f9d8480100b86d89a50e6461104f4a
 function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
   body sha256 70a34f69c0db9a9c8ed562255535693adc57be368e90323a2b63a9740ee2f656
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
@@ -401,7 +402,7 @@ function mark_outbox_failed(p_id uuid, p_token uuid, p_counts boolean, p_budget 
 function mark_outbox_sent(p_ids uuid[], p_token uuid) returns integer language sql security definer owner countersign_loops
   body sha256 563fcbcbd0c18654d4a143b9e0ee934a0422c149695df13d2fec06f84f7ee0ca
 function may_repeat(a actions) returns boolean language sql owner migrator
-  body sha256 514b3d4a80403b82280cd65d2318e3e75962a505ba991752a72160b4f785831b
+  body sha256 ef2facf3cb85adc7881470e7aa95d5b8e75ef61d0e2f5de4c06957b44f3717a8
 function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
   body sha256 144e329c784c3229ebccc427136e58067cdd96c672fa331ca954ee3a9ac7dc64
 function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb) returns text language plpgsql owner migrator
@@ -418,10 +419,12 @@ function replay_dead_letter(p_tenant text, p_dead_letter uuid, p_subject text, p
   body sha256 5db62b35f41ed199cd64ed334094da0693633048fd6b4fe6f4c78cad1b926424
 function replay_outbox_row(p_tenant text, p_id uuid, p_subject text, OUT outcome text, OUT run_id uuid) returns record language plpgsql security definer owner migrator
   body sha256 eed1c9d1dc150e1e63fd952094a2dcafc1a1e8decc6280323c74829c1b69d4df
+function request_again(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_approvals jsonb) returns text language plpgsql owner migrator
+  body sha256 2f4579f97a4d71bf85e2ceb27f88c4c5dc8b64435a2a6864a8a6d890a2afc2a2
 function request_approvals(p_tenant text, p_run uuid, p_number integer, p_approvals jsonb) returns void language plpgsql owner migrator
   body sha256 71a0a3dea9492d1c78e394582282045600f940133c66c104366d76e8a954a807
-function resolve_action(p_tenant text, p_action uuid, p_verdict text, p_subject text, p_receipt uuid, p_sealed_evidence bytea, p_sealed_result bytea, OUT outcome text, OUT run_id uuid, OUT run_status text, OUT state text) returns record language plpgsql security definer owner migrator
-  body sha256 970e1219c136791e49176145c5390109fbb903662328f29e8d80676656c8be46
+function resolve_action(p_tenant text, p_action uuid, p_attempt integer, p_verdict text, p_subject text, p_receipt uuid, p_sealed_evidence bytea, p_sealed_result bytea, OUT outcome text, OUT run_id uuid, OUT run_status text, OUT state text, OUT attempt integer, OUT absent_after timestamp with time zone) returns record language plpgsql security definer owner migrator
+  body sha256 4117c85a2da3afb7194f1435b4f3ecce0b0e55e6c9e33688d0ac018672c27793
 function restart_run(p_tenant text, p_run uuid, p_number integer, p_new uuid, p_version text, p_sealed bytea, p_approvals jsonb, p_subject text, p_reason text, OUT outcome text, OUT blocking uuid[], OUT run_status text) returns record language plpgsql security definer owner migrator
   body sha256 0b24795d9144d6b14e762201c9417c84318e75f965c951f89748e38cc3d19b32
 function revoke_approval(p_tenant text, p_approval uuid, p_subject text, OUT outcome text, OUT state text, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
@@ -433,7 +436,7 @@ function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tena
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 779b92d6f8cf6c9681ad832ce788f980f5f94c6c2411bf5e95b30c6b3ebb6ba6
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 8a8d93b3ceba594cfe0d21569d8124d696e102a290a8004ac84d796a93db1077
+  body sha256 b8273b149d8df8e26318d43cbcdd07b5c9553f7bae3dd5aece1f79f644a57c05
 function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 643841e32f0820c7453fb61b3a6fa92ddb6347b8279d5eae8ae7c5fb39c55740
 function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
@@ -504,4 +507,4 @@ countersign_worker: SELECT on workers
 countersign_worker: SELECT on workflows
 countersign_worker: SELECT, UPDATE on runs
 countersign_worker: SELECT, UPDATE on sessions
-countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, free_session, hold_for_identical, intend_action, journal_response, load_action_to_reconcile, load_run, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs
+countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, free_session, hold_for_identical, intend_action, journal_response, load_action_to_reconcile, load_run, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs

@@ -12,6 +12,7 @@
  * every later call under the same key.
  */
 export { type PreparedArguments, prepareArguments } from './arguments.ts';
+export { textOfResult } from './call-outcome.ts';
 export {
   type ActionCall,
   type ActionDefinition,
@@ -25,7 +26,7 @@ export { type HttpEffect, type HttpReceipt, httpEffect } from './http-effect.ts'
 export { type LedgerAction, refusalText, type SettleOutcome, settleAction } from './ledger.ts';
 export { type MintedAction, mintAction } from './mint.ts';
 export { NeverSent, neverSent, ProviderRefused, refused } from './outcome.ts';
-export { type ActionEnvironment, performAction, type ReviewedArguments, textOfResult } from './perform.ts';
+export { type ActionEnvironment, performAction, type ReviewedArguments } from './perform.ts';
 export {
   idempotent,
   type LookupAnswer,

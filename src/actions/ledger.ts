@@ -19,7 +19,7 @@ export type LedgerAction = {
 };
 
 export type Intent = {
-  outcome: 'dispatched' | 'receipt' | 'refused' | 'held' | 'digest_mismatch' | 'fenced';
+  outcome: 'dispatched' | 'receipt' | 'refused' | 'held' | 'decide_again' | 'digest_mismatch' | 'fenced';
   state: string | null;
   reason: string | null;
   attempt: number | null;

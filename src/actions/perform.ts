@@ -9,16 +9,16 @@ import type { Database } from '../postgres/index.ts';
 import { inTransaction, type Queryable } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 import { type PreparedArguments, prepareArguments } from './arguments.ts';
-import type { ActionCall, ActionDefinition } from './define.ts';
 import {
-  type Intent,
-  intendAction,
-  type LedgerAction,
-  refusalText,
-  type SettleOutcome,
-  settleAction,
-} from './ledger.ts';
-import { NeverSent, ProviderRefused } from './outcome.ts';
+  type CallOutcome,
+  provenOrUnknown,
+  SEND_WINDOW_MISSED,
+  succeeded,
+  textOfResult,
+} from './call-outcome.ts';
+import type { ActionCall, ActionDefinition } from './define.ts';
+import { type Intent, intendAction, type LedgerAction, refusalText, settleAction } from './ledger.ts';
+import { ProviderRefused } from './outcome.ts';
 import { Suspended } from './suspended.ts';
 
 /** Arguments that were prepared when the checkpoint was opened, and the text they came from. */
@@ -35,9 +35,6 @@ export type ActionEnvironment = {
   /** What the workflow's `provide` returned, handed to `execute`. */
   context: unknown;
 };
-
-/** Longest result text that is stored and told to the model, in characters. */
-const MAX_RESULT = 1_000_000;
 
 /**
  * Carries one call through the ledger and returns what the model is told.
@@ -102,6 +99,8 @@ function answerWithoutCalling(env: ActionEnvironment, action: LedgerAction, inte
       return refusalText(intent.reason);
     case 'held':
       throw new Suspended('HELD', false);
+    case 'decide_again':
+      throw new Suspended('DECIDE_AGAIN', false);
     case 'fenced':
       throw new Suspended('LEASE_LOST', true);
     case 'digest_mismatch':
@@ -116,20 +115,6 @@ function answerWithoutCalling(env: ActionEnvironment, action: LedgerAction, inte
       throw new Error('a dispatched action is called, not answered');
   }
 }
-
-type CallOutcome = {
-  outcome: SettleOutcome;
-  evidence: unknown;
-  result: string | null;
-  reason: string | null;
-};
-
-const SEND_WINDOW_MISSED: CallOutcome = {
-  outcome: 'never_sent',
-  evidence: null,
-  result: null,
-  reason: 'SEND_WINDOW_MISSED',
-};
 
 /** Calls `execute` with our own deadline. Whatever the promise does later is kept as evidence, never waited for. */
 async function callProvider(
@@ -175,30 +160,6 @@ async function callProvider(
   } finally {
     clearTimeout(timer);
   }
-}
-
-function succeeded(value: unknown): CallOutcome {
-  return { outcome: 'succeeded', evidence: value, result: textOfResult(value), reason: null };
-}
-
-function provenOrUnknown(error: unknown): CallOutcome {
-  if (error instanceof ProviderRefused) {
-    return {
-      outcome: 'failed',
-      evidence: error.evidence ?? null,
-      result: textOfResult(`The provider refused: ${error.message}`),
-      reason: 'PROVIDER_REFUSED',
-    };
-  }
-  if (error instanceof NeverSent) {
-    return { outcome: 'never_sent', evidence: null, result: null, reason: 'NEVER_SENT' };
-  }
-  return {
-    outcome: 'unknown',
-    evidence: null,
-    result: null,
-    reason: error instanceof Error ? error.constructor.name : 'THROWN',
-  };
 }
 
 async function settleAndAnswer(
@@ -296,7 +257,7 @@ async function performInTransaction(
   args: unknown,
   ask: Parameters<typeof intendAction>[1],
 ): Promise<string> {
-  return inTransaction(env.db, async (tx) => {
+  const done = await inTransaction(env.db, async (tx) => {
     // The run is locked from here on. A process that freezes in between must not keep it, and the sweep behind it.
     await tx.query(
       ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout']
@@ -305,7 +266,7 @@ async function performInTransaction(
     );
     const intent = await intendAction(tx, ask);
     if (intent.outcome !== 'dispatched') {
-      return answerWithoutCalling(env, action, intent);
+      return intent;
     }
     const attempt = intent.attempt ?? 0;
     const call: ActionCall & { tx: Queryable } = {
@@ -331,6 +292,8 @@ async function performInTransaction(
     await settleAction(tx, { ...settlement(env, action, attempt, known), source: 'transaction' });
     return known.result ?? '';
   });
+  // What the ledger wrote when it refused, a wait or a quarantine, is committed by now.
+  return typeof done === 'string' ? done : answerWithoutCalling(env, action, done);
 }
 
 /** What `execute` is handed: the arguments whose digest was approved, and no others. @throws SEAL_BROKEN, DIGEST_MISMATCH */
@@ -358,26 +321,6 @@ function openArguments(env: ActionEnvironment, action: LedgerAction): unknown {
 
 function resultBinding(tenant: string, actionId: string) {
   return { tenant, table: 'actions', column: 'sealed_result', row: actionId };
-}
-
-/** What the model is told of a value. The effect has happened by now, so nothing here may throw. */
-export function textOfResult(value: unknown): string {
-  if (value === undefined || value === null) {
-    return 'done';
-  }
-  let text: string;
-  try {
-    text = typeof value === 'string' ? value : (JSON.stringify(value) ?? String(value));
-  } catch {
-    text = 'done (the result could not be written as JSON)';
-  }
-  return wellFormed(text.length > MAX_RESULT ? `${text.slice(0, MAX_RESULT)}… (cut)` : text);
-}
-
-/** Half a surrogate pair, as a cut text or a provider may leave it, has no UTF-8 and could not be stored. */
-function wellFormed(text: string): string {
-  // In every Node we support, but typed only from lib ES2024 on.
-  return (text as string & { toWellFormed(): string }).toWellFormed();
 }
 
 /** Wait before an unproven or unsent attempt is looked at again: 1 s, 2 s, 4 s … at most a minute. */

@@ -36,6 +36,8 @@ export async function listOpenActions(
 export type Judgement = {
   tenant: string;
   actionId: string;
+  /** The attempt they looked for: a word on one attempt must not close a later one. Default 1. */
+  attempt?: number;
   /** What the person found at the provider. `abandoned`: it will never be known. */
   verdict: 'succeeded' | 'not_executed' | 'abandoned';
   subject: string;
@@ -43,17 +45,28 @@ export type Judgement = {
   evidence: string;
 };
 
+type Row = {
+  outcome: string;
+  run_id: string;
+  run_status: string;
+  state: string;
+  attempt: number;
+  absent_after: Date | null;
+};
+
 /**
  * Records a named person's word on an action whose outcome is unknown.
  *
- * @throws ACTION_NOT_FOUND (also for another tenant's); ACTION_NOT_OPEN; SUBJECT_MISSING; INPUT_INVALID
+ * @throws ACTION_NOT_FOUND (also for another tenant's); ACTION_NOT_OPEN; ACTION_SENT_AGAIN when the attempt they looked
+ *   for is not the latest; ACTION_UNDER_WAY when `not_executed` is said while the request may still arrive;
+ *   SUBJECT_MISSING; INPUT_INVALID
  */
 export async function resolveAction(
   db: Database,
   keys: KeyRing,
   judgement: Judgement,
 ): Promise<{ runId: string; runStatus: string; state: string }> {
-  const { tenant, actionId, verdict, subject, evidence } = judgement;
+  const { tenant, actionId, attempt = 1, verdict, subject, evidence } = judgement;
   if (subject.length === 0 || subject.length > 512 || subject.includes('\u0000')) {
     throw new CountersignError('SUBJECT_MISSING', 'A judgement needs the name of the person who gives it.', {
       details: { field: 'subject' },
@@ -74,35 +87,51 @@ export async function resolveAction(
         ? 'The outcome of this action is unknown and was closed by a person. Do not repeat it.'
         : null;
   const [row] = isUuid(actionId)
-    ? await callFunction<{ outcome: string; run_id: string; run_status: string; state: string }>(
-        db,
-        'resolve_action',
-        [
-          tenant,
-          actionId,
-          verdict === 'not_executed' ? 'absent' : verdict,
-          subject,
-          receiptId,
-          keys.seal('review', evidence, { tenant, table: 'receipts', column: 'sealed', row: receiptId }),
-          told === null
-            ? null
-            : keys.seal('review', told, { tenant, table: 'actions', column: 'sealed_result', row: actionId }),
-        ],
-      )
+    ? await callFunction<Row>(db, 'resolve_action', [
+        tenant,
+        actionId,
+        attempt,
+        verdict === 'not_executed' ? 'absent' : verdict,
+        subject,
+        receiptId,
+        keys.seal('review', evidence, { tenant, table: 'receipts', column: 'sealed', row: receiptId }),
+        told === null
+          ? null
+          : keys.seal('review', told, { tenant, table: 'actions', column: 'sealed_result', row: actionId }),
+      ])
     : [];
+  if (row?.outcome !== 'settled') {
+    throw refusal(row, judgement);
+  }
+  return { runId: row.run_id, runStatus: row.run_status, state: row.state };
+}
+
+function refusal(row: Row | undefined, { actionId }: Judgement): CountersignError {
   if (row === undefined || row.outcome === 'not_found') {
-    throw new CountersignError(
+    return new CountersignError(
       'ACTION_NOT_FOUND',
       'No such action; "countersign actions list --unknown" lists yours.',
       { details: { actionId: actionId.slice(0, 64) } },
     );
   }
-  if (row.outcome !== 'settled') {
-    throw new CountersignError(
-      'ACTION_NOT_OPEN',
-      `This action is ${row.state}: there is no unknown outcome to judge.`,
-      { details: { actionId, state: row.state } },
-    );
+  switch (row.outcome) {
+    case 'another_attempt':
+      return new CountersignError(
+        'ACTION_SENT_AGAIN',
+        `This action's latest attempt is ${row.attempt}; look for that one too and name it (attempt, --attempt ${row.attempt}).`,
+        { details: { actionId, attempt: row.attempt } },
+      );
+    case 'too_early':
+      return new CountersignError(
+        'ACTION_UNDER_WAY',
+        `The request may still arrive until ${row.absent_after?.toISOString()}; look again after that.`,
+        { details: { actionId, absentAfter: row.absent_after?.toISOString() ?? null } },
+      );
+    default:
+      return new CountersignError(
+        'ACTION_NOT_OPEN',
+        `This action is ${row.state}: there is no unknown outcome to judge.`,
+        { details: { actionId, state: row.state } },
+      );
   }
-  return { runId: row.run_id, runStatus: row.run_status, state: row.state };
 }

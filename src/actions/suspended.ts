@@ -5,7 +5,7 @@
 export class Suspended extends Error {
   override readonly name = 'Suspended';
   readonly released: boolean;
-  readonly code: 'HELD' | 'OUTCOME_UNKNOWN' | 'NEVER_SENT' | 'LEASE_LOST';
+  readonly code: 'HELD' | 'DECIDE_AGAIN' | 'OUTCOME_UNKNOWN' | 'NEVER_SENT' | 'LEASE_LOST';
 
   constructor(code: Suspended['code'], released: boolean) {
     super(code);

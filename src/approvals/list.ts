@@ -1,3 +1,4 @@
+import { digestOf, type JsonValue } from '../digests/index.ts';
 import { CountersignError } from '../errors.ts';
 import { type Database, readAsTenant } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
@@ -29,23 +30,28 @@ export type ApprovalCard = ApprovalSummary & {
   fingerprint: string;
   quorum: number;
   votes: number;
+  /** The same operation, asked for elsewhere, that has happened or may have: approving would do it once more. */
+  identical: { actionId: string; runId: string; state: string; sentAt: string } | null;
 };
 
 /**
  * parameters: limit, state or null. Pending ones leave the list the moment they lapse, by the database's clock,
- * whether or not a sweep has made that a row. Oldest first.
+ * whether or not a sweep has made that a row; a list of all keeps them. Oldest first.
  */
 const LIST = `
   select p.id, p.run_id as "runId", p.action_id as "actionId", a.tool, p.state, p.policy, p.decide_before as "decideBefore", p.decided_by as "decidedBy"
   from countersign.approvals p join countersign.actions a on a.tenant = p.tenant and a.id = p.action_id
-  where ($2::text is null or p.state = $2) and (p.state <> 'pending' or p.decide_before > clock_timestamp())
+  where ($2::text is null or p.state = $2) and (p.state <> 'pending' or $2 is null or p.decide_before > clock_timestamp())
   order by p.created_at, p.id limit $1`;
 
 /** parameter: approval id. Zero rows: no such approval of this tenant. */
 const SHOW = `
   select p.id, p.run_id as "runId", p.action_id as "actionId", a.tool, p.state, p.policy, p.decide_before as "decideBefore",
     p.decided_by as "decidedBy", p.sealed_review, a.effective_digest as digest, p.fingerprint, p.quorum,
-    (select count(*)::integer from countersign.votes v where v.tenant = p.tenant and v.approval_id = p.id and v.verdict = 'approve') as votes
+    (select count(*)::integer from countersign.votes v where v.tenant = p.tenant and v.approval_id = p.id and v.verdict = 'approve') as votes,
+    (select jsonb_build_object('actionId', o.id, 'runId', o.run_id, 'state', o.state, 'sentAt', o.dispatched_at)
+      from countersign.actions o where o.tenant = a.tenant and o.operation_digest = a.operation_digest and o.id <> a.id
+        and o.state in ('dispatched', 'outcome_unknown', 'succeeded') order by o.dispatched_at desc limit 1) as identical
   from countersign.approvals p join countersign.actions a on a.tenant = p.tenant and a.id = p.action_id
   where p.id = $1`;
 
@@ -61,7 +67,10 @@ export async function listApprovals(
   });
 }
 
-/** @throws APPROVAL_NOT_FOUND, KEY_MISSING, SEAL_BROKEN */
+/**
+ * @throws APPROVAL_NOT_FOUND, KEY_MISSING, SEAL_BROKEN; DIGEST_MISMATCH when the arguments on the stored card are not those
+ *   that would run.
+ */
 export async function showApproval(
   db: Database,
   keys: KeyRing,
@@ -86,5 +95,13 @@ export async function showApproval(
     column: 'sealed_review',
     row: card.id,
   });
-  return { ...card, review: review as ApprovalCard['review'] };
+  const shown = review as ApprovalCard['review'];
+  if (digestOf(shown.arguments as JsonValue) !== card.digest) {
+    throw new CountersignError(
+      'DIGEST_MISMATCH',
+      'The arguments on the stored card are not those that would run; do not decide on it.',
+      { details: { approvalId: card.id, action: card.actionId } },
+    );
+  }
+  return { ...card, review: shown };
 }

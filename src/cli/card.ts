@@ -24,6 +24,13 @@ export function cardText(card: ApprovalCard): string {
       : [
           `  WARNING: this card holds characters that do not show or that reorder text: ${hidden.join(', ')}.`,
         ];
+  const { identical } = card;
+  const before =
+    identical === null
+      ? []
+      : [
+          `  CAREFUL: the same operation ${identical.state === 'succeeded' ? 'has been done' : 'may have been done'} already, as action ${identical.actionId} of run ${identical.runId} (${moment(new Date(identical.sentAt))}).`,
+        ];
   const votes = card.quorum === 1 ? '' : `, ${card.votes} of ${card.quorum} votes`;
   const by = card.decidedBy === null ? '' : ` by ${card.decidedBy}`;
   return [
@@ -44,5 +51,6 @@ export function cardText(card: ApprovalCard): string {
       ['fingerprint', card.fingerprint],
     ]),
     ...warning,
+    ...before,
   ].join('\n');
 }

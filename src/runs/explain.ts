@@ -186,7 +186,7 @@ function nextSteps(run: RunRow, actions: ActionRow[]): string[] {
 
 function openActionStep(action: ActionRow): string {
   if (action.state === 'outcome_unknown' && action.due_ms === null) {
-    return 'nothing more can be done by machine: a named person must look at the provider and record the outcome.';
+    return `nothing more can be done by machine: a named person must look at the provider and record the outcome with "countersign actions resolve ${action.id} --attempt ${action.attempt} …".`;
   }
   const due =
     action.due_ms === null || action.due_ms <= 0 ? 'now' : `in ${Math.ceil(action.due_ms / 1000)} s`;

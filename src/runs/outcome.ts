@@ -112,6 +112,25 @@ export function requestApproval(
   };
 }
 
+/**
+ * Puts an action back before a person: an identical one has succeeded since its decision was taken. Lets the run go.
+ * See `request_again`; a run that is no longer ours is left alone.
+ */
+export async function requestAgain(
+  { db, keys, run }: Owner,
+  definition: Parameters<typeof definitionReview>[0],
+  action: LedgerAction,
+): Promise<void> {
+  const approval = requestApproval({ keys, run }, definition, action);
+  await callFunction(db, 'request_again', [
+    run.tenant,
+    run.runId,
+    run.epoch,
+    action.id,
+    JSON.stringify([approval]),
+  ]);
+}
+
 /** Finish with the final output. @returns false when this worker is no longer the owner. */
 export async function complete(
   owner: Owner,

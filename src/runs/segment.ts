@@ -16,6 +16,7 @@ import { type OpenedSession, openSession } from '../sessions/index.ts';
 import { openContext, type RegisteredWorkflow } from '../workflows/index.ts';
 import type { ClaimedRun } from './claim.ts';
 import { applyDecisions, assertReviewed } from './decisions.ts';
+import { requestAgain } from './outcome.ts';
 
 type Environment = { db: Database; keys: KeyRing; log: Log; holds: HoldKeeper };
 
@@ -143,7 +144,13 @@ export function makeSegment(
           action,
           call,
           opened.reviewed.get(call.callId),
-        ),
+        ).catch(async (error: unknown) => {
+          if (error instanceof Suspended && error.code === 'DECIDE_AGAIN') {
+            await requestAgain({ db, keys, run }, definition, action);
+            throw new Suspended('DECIDE_AGAIN', true);
+          }
+          throw error;
+        }),
       );
     },
   };

@@ -64,7 +64,9 @@ function wordsFor(kind: string, data: Record<string, unknown>): string {
     outbox_replayed: () => `${text('by')} put its dead announcement back.`,
     quarantine_released: () => `${text('by')} released it from quarantine.`,
     action_judged: () =>
-      `${text('by')} judged action ${text('action')}, attempt ${text('attempt')}: ${text('verdict')}.`,
+      `${text('by')} judged action ${text('action')}, attempt ${text('attempt')}: ${text('verdict')}${data.refused === undefined ? '' : `; nothing changed (${text('refused').replaceAll('_', ' ')})`}.`,
+    approval_superseded: () =>
+      `The approval of action ${text('action')} was taken before an identical action succeeded: somebody must decide again.`,
     contradiction: () =>
       `CONTRADICTION at action ${text('action')}: ${text('source')} has proof for attempt ${text('attempt')}, the ledger said ${text('state')}.`,
   };

@@ -14,7 +14,7 @@ let told: string[] = [];
 
 beforeAll(async () => {
   provider = await startProvider();
-  const pay = payAction(provider, { recovery: manual() as never });
+  const pay = payAction(provider, { recovery: manual() as never, sendWithin: '300ms', callTimeout: '700ms' });
   fleet = await createFleet(
     [
       crew(
@@ -58,7 +58,21 @@ const say = (
   actionId: string,
   verdict: 'succeeded' | 'not_executed' | 'abandoned',
   evidence = 'receipt 4711',
-) => resolveAction(fleet.api, fleet.keys, { tenant, actionId, verdict, subject: 'olga', evidence });
+  attempt = 1,
+) => resolveAction(fleet.api, fleet.keys, { tenant, actionId, attempt, verdict, subject: 'olga', evidence });
+
+/** Until the request of the latest attempt cannot arrive any more. */
+async function past(actionId: string): Promise<void> {
+  await expect
+    .poll(
+      () =>
+        fleet.rows('select 1 from countersign.actions where id = $1 and absent_after < clock_timestamp()', [
+          actionId,
+        ]),
+      { timeout: 10_000 },
+    )
+    .toHaveLength(1);
+}
 
 describe('an action whose outcome only a person can know', () => {
   it('waits for a named person, and says so', async () => {
@@ -79,12 +93,43 @@ describe('an action whose outcome only a person can know', () => {
 
   it('judged not executed, is sent once more under the same key', async () => {
     const { runId, actionId } = await unknownRun('drop');
+    await expect(say(actionId, 'not_executed')).rejects.toMatchObject({
+      code: 'ACTION_UNDER_WAY',
+      retry: true,
+      details: { absentAfter: expect.stringMatching(/^20/) },
+    });
+    await past(actionId);
     expect(await say(actionId, 'not_executed', 'not in the ledger of the bank')).toMatchObject({
       state: 'prepared',
     });
     await fleet.until(runId, 'completed');
     expect(await effects(provider)).toEqual({ acme: 1 });
     expect(Object.keys((await provider.client.counts()).byKey)).toEqual([actionId]);
+  });
+
+  it('said of an attempt that is not the latest any more, closes nothing: two persons are not two effects', async () => {
+    const { runId, actionId } = await unknownRun('drop');
+    await past(actionId);
+    // Both have looked for attempt 1. What the first sets off is in the open when the second speaks.
+    await provider.client.fault({ fault: { type: 'commit_then_drop' }, next: 1 });
+    await say(actionId, 'not_executed');
+    await expect
+      .poll(
+        () =>
+          fleet.rows(
+            "select 1 from countersign.actions where id = $1 and attempt = 2 and state = 'outcome_unknown' and absent_after < clock_timestamp()",
+            [actionId],
+          ),
+        { timeout: 20_000 },
+      )
+      .toHaveLength(1);
+    await expect(say(actionId, 'not_executed')).rejects.toMatchObject({
+      code: 'ACTION_SENT_AGAIN',
+      details: { attempt: 2 },
+    });
+    await say(actionId, 'succeeded', 'receipt 2', 2);
+    await fleet.until(runId, 'completed');
+    expect(await effects(provider)).toEqual({ acme: 1 });
   });
 
   it('abandoned, tells the model that nobody knows and not to repeat it', async () => {

@@ -139,6 +139,39 @@ describe('several calls in one turn (S03)', () => {
     await started.until(run, 'completed');
     expect(await effects(provider)).toEqual({ a: 1 });
   });
+
+  it.each([
+    ['approve', 2],
+    ['reject', 1],
+  ] as const)(
+    'of two identical gated calls, both approved, the second is asked again once the first is done: %s',
+    async (verdict, times) => {
+      const made = crew(
+        () => named('payer', { tools: [payAction(provider)] }),
+        (_agent, turn) =>
+          turn === 0
+            ? [
+                { name: 'pay', arguments: { to: 'twin', amount: times } },
+                { name: 'pay', arguments: { to: 'twin', amount: times } },
+              ]
+            : 'done',
+      );
+      const started = await launch(made);
+      const run = await started.start({ workflow: 'agents' });
+      await started.until(run, 'awaiting_approval');
+      expect((await cardsOf(started, run)).map(({ identical }) => identical)).toEqual([null, null]);
+      await started.decideAll(run, 'approve');
+      await expect.poll(async () => (await cardsOf(started, run)).length, { timeout: 20_000 }).toBe(1);
+      const [again] = await cardsOf(started, run);
+      expect(again?.identical).toMatchObject({ runId: run, state: 'succeeded' });
+      expect(await effects(provider)).toEqual({ twin: 1 });
+      expect(await started.until(run, 'awaiting_approval')).toBe('awaiting_approval');
+      if (again === undefined) throw new Error('a card was expected');
+      await decideCard(started, again, { verdict });
+      await started.until(run, 'completed');
+      expect(await effects(provider)).toEqual({ twin: times });
+    },
+  );
 });
 
 describe('call ids that the model chose badly', () => {

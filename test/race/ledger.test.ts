@@ -154,9 +154,23 @@ describe('one operation, asked for by two runs', () => {
     expect((await facts(admin, two)).run.reason).toBe('SAME_OPERATION_UNRESOLVED');
     await settle(admin, one, first(one), { attempt: 1, outcome: 'unknown', epoch: one.epoch });
     expect(await sweep(admin, two)).toBe('nothing');
-    await settle(admin, one, first(one), { attempt: 1, outcome: 'succeeded', source: 'lookup' });
+    await settle(admin, one, first(one), { attempt: 1, outcome: 'failed', source: 'lookup' });
     expect(await sweep(admin, two)).toBe('settled');
     expect((await claim(admin, two, { wake: 3 })).outcome).toBe('claimed');
+    expect((await intend(admin, two, first(two))).outcome).toBe('dispatched');
+  });
+
+  it('a decision taken before the first succeeded does not authorise the second; one taken after does (B10)', async () => {
+    const [one, two] = await identical();
+    await intend(admin, one, first(one));
+    await settle(admin, one, first(one), { attempt: 1, outcome: 'succeeded', epoch: one.epoch });
+    expect((await intend(admin, two, first(two))).outcome).toBe('decide_again');
+    expect((await facts(admin, two)).actions[0]).toMatchObject({ state: 'prepared', approval: 'approved' });
+    const decided = await admin.pool.query(
+      `update countersign.approvals set decided_at = clock_timestamp() where run_id = $1`,
+      [two.id],
+    );
+    expect(decided.rowCount).toBe(1);
     expect((await intend(admin, two, first(two))).outcome).toBe('dispatched');
   });
 
@@ -185,7 +199,7 @@ describe('one operation, asked for by two runs', () => {
       });
       const winner = left[outcomes.findIndex(({ outcome }) => outcome === 'dispatched')];
       if (winner === undefined) throw new Error('nobody was dispatched');
-      await settle(admin, winner, first(winner), { attempt: 1, outcome: 'succeeded', epoch: winner.epoch });
+      await settle(admin, winner, first(winner), { attempt: 1, outcome: 'failed', epoch: winner.epoch });
       left = left.filter((run) => run !== winner);
     }
   });

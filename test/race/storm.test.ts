@@ -3,6 +3,7 @@
  * minds, two reconcilers with stale answers, a sweeper, a person who cancels. Each is a real session; the outside world
  * is a map that counts. The seed is printed when something breaks.
  */
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -12,6 +13,7 @@ import { chainFaults, facts } from '../support/run-facts.ts';
 import { openSession } from '../support/sessions.ts';
 import {
   announceWorker,
+  askAgain,
   cancel,
   claim,
   decideBy,
@@ -150,7 +152,7 @@ function assertDecidedBeforeSent(
   const approved = new Set<unknown>();
   for (const { kind, data } of events) {
     if (kind === 'decision_approved') approved.add(data.action);
-    if (['revoke_revoked', 'approval_expired', 'decision_rejected'].includes(kind))
+    if (['revoke_revoked', 'approval_expired', 'decision_rejected', 'approval_superseded'].includes(kind))
       approved.delete(data.action);
     if (kind === 'action_dispatched') expect([...approved], hint).toContain(data.action);
   }
@@ -195,6 +197,10 @@ async function worker(session: pg.Client): Promise<void> {
     const intent = await intend(session, run, action);
     if (intent.outcome === 'fenced') return;
     if (intent.outcome === 'held') open += 1;
+    if (intent.outcome === 'decide_again') {
+      await askAgain(session, run, action);
+      return;
+    }
     if (intent.outcome !== 'dispatched') continue;
     const stays = await send(session, run, action, intent.attempt ?? 0);
     if (stays === 'dead') return;
@@ -307,4 +313,21 @@ async function starter(): Promise<void> {
 async function person(session: pg.Client): Promise<void> {
   await sleep(100);
   if (!calm && chance(0.04)) await cancel(session, pick(active()));
+  for (const { tenant, id, attempt } of (await session.query(UNASKABLE)).rows) {
+    await callFunction(session, 'resolve_action', [
+      tenant,
+      id,
+      attempt,
+      (world.get(id) ?? 0) > 0 ? 'succeeded' : 'absent',
+      'olga',
+      randomUUID(),
+      Buffer.alloc(1),
+      Buffer.alloc(1),
+    ]);
+  }
 }
+
+/** An attempt that nobody sends again, because its run is being cancelled: it waits for somebody who looks. */
+const UNASKABLE = `
+  select tenant, id, attempt from countersign.actions
+  where state = 'outcome_unknown' and reconcile_after is null and recovery = 'idempotent'`;

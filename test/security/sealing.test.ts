@@ -93,7 +93,7 @@ describe('S26: with the database and the keys, after the approval', () => {
   });
 
   // Open: the fingerprint covers the digest of what will run, and nothing compares the card's own arguments with it.
-  it.fails('other arguments on the card than those that will run: not shown as if they were what a decision is about', async () => {
+  it('other arguments on the card than those that will run: not shown as if they were what a decision is about', async () => {
     const worker = await fleet.worker();
     const runId = await fleet.start({ workflow: 'payments' });
     await pausedAt(runId, 1);

@@ -278,7 +278,7 @@ describe('functions that run as their owner', () => {
       (await definers()).flatMap(({ columns }) => columns.map((column) => column.split(' ')[0])),
     );
     expect([...kinds].sort()).toEqual(
-      ['_text', '_uuid', 'bool', 'int4', 'text', 'uuid'].filter((kind) => kinds.has(kind)),
+      ['_text', '_uuid', 'bool', 'int4', 'text', 'timestamptz', 'uuid'].filter((kind) => kinds.has(kind)),
     );
   });
 

@@ -23,6 +23,8 @@ const PARAMETERS = z.object({ to: z.string(), amount: z.number(), note: z.string
 
 export let provider: Provider;
 export let fleet: Fleet;
+/** No two runs ask for the same operation. */
+let paid = 9;
 let logged = '';
 
 /** Sets the file's stage up and down. */
@@ -59,7 +61,7 @@ function payments() {
     const to = ['acme', 'beta'][turn];
     return to === undefined
       ? `told ${resultsIn(request).length}`
-      : [{ name: 'pay', arguments: { to, amount: 10, note: SECRET } }];
+      : [{ name: 'pay', arguments: { to, amount: ++paid, note: SECRET } }];
   });
   return workflow({
     name: 'payments',

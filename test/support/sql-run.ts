@@ -3,6 +3,7 @@
  * real sessions and stop either in the middle of its statement. What is sealed here is noise: no function looks at it.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
+import type pg from 'pg';
 import {
   type Intent,
   intendAction,
@@ -161,15 +162,7 @@ export async function pause(
   epoch = run.epoch,
   number = 1,
 ): Promise<string | null> {
-  const approvals = run.actions.map((action, index) => ({
-    id: action.approvalId,
-    action_id: action.id,
-    policy: 'policy',
-    quorum: options[index]?.quorum ?? 1,
-    sealed_review: NOISE.toString('base64'),
-    expires_in_ms: options[index]?.expiresInMs ?? 3_600_000,
-    execute_within_ms: options[index]?.executeWithinMs ?? 3_600_000,
-  }));
+  const approvals = run.actions.map((action, index) => approvalOf(action, options[index]));
   const row = await one<{ pause_run: string | null }>(db, 'pause_run', [
     run.tenant,
     run.id,
@@ -183,6 +176,39 @@ export async function pause(
     null,
   ]);
   return row.pause_run;
+}
+
+function approvalOf(action: SqlAction, options: ActionOptions = {}) {
+  return {
+    id: action.approvalId,
+    action_id: action.id,
+    policy: 'policy',
+    quorum: options.quorum ?? 1,
+    sealed_review: NOISE.toString('base64'),
+    expires_in_ms: options.expiresInMs ?? 3_600_000,
+    execute_within_ms: options.executeWithinMs ?? 3_600_000,
+  };
+}
+
+/** Puts an approved action back before a person. The action here then names its new approval. */
+export async function askAgain(db: pg.Client, run: SqlRun, action: SqlAction): Promise<string | null> {
+  const asked = { ...action, approvalId: randomUUID() };
+  const row = await one<{ request_again: string | null }>(db, 'request_again', [
+    run.tenant,
+    run.id,
+    run.epoch,
+    action.id,
+    JSON.stringify([approvalOf(asked)]),
+  ]);
+  const shown = await db.query<{ fingerprint: string }>(
+    'select fingerprint from countersign.approvals where id = $1',
+    [asked.approvalId],
+  );
+  const [made] = shown.rows;
+  if (made !== undefined) {
+    Object.assign(action, { approvalId: asked.approvalId, fingerprint: made.fingerprint });
+  }
+  return row.request_again;
 }
 
 /** A run that waits for a decision on each of the wanted actions. */

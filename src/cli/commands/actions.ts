@@ -42,14 +42,20 @@ export function addActions(program: Command): void {
     .option('--succeeded', 'the effect is there; the agent is told your evidence')
     .option('--not-executed', 'it is not; it may be sent again while its approval lasts')
     .option('--abandon', 'it will never be known; the agent is told so')
+    .option('--attempt <N>', 'the attempt you looked for, as listed', wholeNumber(1, 1_000_000), 1)
     .requiredOption('--evidence <TEXT>', 'what you saw; kept sealed')
     .option('--as <NAME>', 'who says so; default: your user name')
     .action(
-      async (actionId: string, options: Verdicts & { evidence: string; as?: string }, command: Command) => {
+      async (
+        actionId: string,
+        options: Verdicts & { attempt: number; evidence: string; as?: string },
+        command: Command,
+      ) => {
         const resolved = await withSession(globalsOf(command), (session) =>
           resolveAction(session.db, session.keys(), {
             tenant: session.tenant,
             actionId,
+            attempt: options.attempt,
             verdict: verdictOf(options),
             subject: subjectOf(options),
             evidence: options.evidence,
