@@ -36,11 +36,24 @@ export type SegmentPort = {
   perform(call: CallRequest): Promise<string>;
 };
 
+/**
+ * Whose model calls these are. `ours`: a run of the segment, one call after the other on its path, so that an order
+ * within the path is an identity. `own`: user code in a tool, a guardrail or a hook, with runs that it starts itself, at
+ * once and in any order: they pass by the journal and take no place in it. An agent: its run is about to begin.
+ */
+type Whose = 'ours' | 'own' | { readonly begins: object };
+
 /** One segment in flight. `stop` is set once; from then on nothing new starts, whatever the SDK makes of the throw. */
 export type SegmentScope = {
   readonly port: SegmentPort;
   readonly path: string;
-  readonly shared: { stop: unknown; readonly counters: Map<string, number> };
+  readonly whose: Whose;
+  readonly shared: {
+    stop: unknown;
+    readonly counters: Map<string, number>;
+    /** The call that a path waits for; an older one on the same path was given up by the SDK. */
+    readonly asking: Map<string, symbol>;
+  };
 };
 
 const storage = new AsyncLocalStorage<SegmentScope>();
@@ -60,18 +73,39 @@ export function currentSegment(what: string): SegmentScope {
   return scope;
 }
 
-export function enterSegment<T>(port: SegmentPort, work: () => Promise<T>): Promise<T> {
-  return storage.run({ port, path: '', shared: { stop: undefined, counters: new Map() } }, work);
+export function enterSegment<T>(port: SegmentPort, agent: object, work: () => Promise<T>): Promise<T> {
+  const shared = { stop: undefined, counters: new Map(), asking: new Map() };
+  return storage.run({ port, path: '', whose: { begins: agent }, shared }, work);
 }
 
-/** Runs `work` one level deeper: what it calls, and the models it asks, belong to the call `callId`. */
-export function enterCall<T>(callId: string, work: () => Promise<T>): Promise<T> {
+/**
+ * Runs `work` one level deeper: what it calls, and the models it asks, belong to the call `callId`.
+ *
+ * @param agent the agent that is used as this tool; null for a tool that is user code.
+ */
+export function enterCall<T>(
+  scope: SegmentScope,
+  callId: string,
+  agent: object | null,
+  work: () => Promise<T>,
+): Promise<T> {
+  const path = scope.path === '' ? callId : `${scope.path}/${callId}`;
+  return storage.run({ ...scope, path, whose: agent === null ? 'own' : { begins: agent } }, work);
+}
+
+/** Runs `work` as user code. */
+export function enterUserCode<T>(scope: SegmentScope, work: () => Promise<T>): Promise<T> {
+  return storage.run({ ...scope, whose: 'own' }, work);
+}
+
+/** Runs `work`, which is a run of `agent`: the segment's if that is the one about to begin, else user code's own. */
+export function enterRun<T>(agent: object, work: () => T): T {
   const outer = storage.getStore();
   if (outer === undefined) {
     return work();
   }
-  const path = outer.path === '' ? callId : `${outer.path}/${callId}`;
-  return storage.run({ port: outer.port, path, shared: outer.shared }, work);
+  const ours = typeof outer.whose === 'object' && outer.whose.begins === agent;
+  return storage.run({ ...outer, whose: ours ? 'ours' : 'own' }, work);
 }
 
 /** Ends the segment with `reason` and throws it. The first reason wins. */

@@ -13,9 +13,10 @@ import {
   UserError,
 } from '@openai/agents';
 import { CountersignError } from '../errors.ts';
-import { journaledProvider, type UsageNumbers } from './model.ts';
+import { journaledProvider, modelFailed } from './model.ts';
 import { type PendingCall, pendingCalls } from './open-state.ts';
 import { currentSegment, enterSegment, type SegmentPort, type SegmentScope } from './scope.ts';
+import type { UsageNumbers } from './usage.ts';
 
 export type SegmentStart =
   | { kind: 'input'; input: string | unknown[]; context: unknown }
@@ -58,7 +59,7 @@ export function runSegment(options: {
   maxTurns: number;
   signal: AbortSignal;
 }): Promise<SegmentResult> {
-  return enterSegment(options.port, async () => {
+  return enterSegment(options.port, options.agent, async () => {
     const scope = currentSegment('A segment');
     try {
       const runner = runnerFor(options.provider);
@@ -119,13 +120,5 @@ function classified(error: unknown, scope: SegmentScope): unknown {
       },
     );
   }
-  const status = 'status' in inner && typeof inner.status === 'number' ? inner.status : null;
-  return new CountersignError(
-    'MODEL_FAILED',
-    `A model call or a tool threw ${inner.constructor.name}; the segment will be run again.`,
-    {
-      details: { sdkError: inner.constructor.name, status },
-      cause: inner,
-    },
-  );
+  return modelFailed(inner);
 }
