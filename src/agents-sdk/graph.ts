@@ -9,7 +9,7 @@ import {
 } from '@openai/agents';
 import { CountersignError } from '../errors.ts';
 import { journaledModel } from './model.ts';
-import { assertGoing, currentSegment, enterCall, enterRun } from './scope.ts';
+import { assertGoing, currentSegment, enterAgentCall, enterCall, enterRun } from './scope.ts';
 
 /** An agent whatever its context and output are: `Agent` is invariant in both, so nothing narrower takes every agent. */
 // biome-ignore lint/suspicious/noExplicitAny: see above
@@ -125,8 +125,11 @@ function preparePlainTool(tool: FunctionTool, agent: AnyAgent | null): void {
       return invoke(context, input, details);
     }
     const callId = details?.toolCall?.callId ?? '';
-    const work = () => enterCall(scope, callId, agent, async () => invoke(context, input, details));
-    const result = agent === null ? await scope.port.record(callId, tool.name, work) : await work();
+    const call = async () => invoke(context, input, details);
+    const result =
+      agent === null
+        ? await scope.port.record(callId, tool.name, () => enterCall(scope, callId, call))
+        : await enterAgentCall(scope, callId, { agent, resumed: details?.resumeState !== undefined }, call);
     assertGoing(scope);
     return result;
   };

@@ -46,6 +46,7 @@ export function guardedTool(spec: {
       path: scope.path,
       aborted: details?.signal?.aborted ?? false,
     };
+    scope.shared.performed.add(scope.path);
     try {
       return await enterUserCode(scope, () => scope.port.perform(call));
     } catch (error) {

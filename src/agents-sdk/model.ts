@@ -10,6 +10,7 @@ import {
 } from '@openai/agents';
 import { CountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
+import { modelFailed } from './failures.ts';
 import { assertGoing, currentSegment, stopSegment } from './scope.ts';
 import type { UsageNumbers } from './usage.ts';
 
@@ -131,24 +132,6 @@ async function respond(inner: Model, request: ModelRequest): Promise<ModelRespon
     output: answer.output as ModelResponse['output'],
     ...(answer.responseId === undefined ? {} : { responseId: answer.responseId }),
   };
-}
-
-/** A failure of the world outside: the segment will be run again. */
-export function modelFailed(error: unknown): unknown {
-  if (error instanceof CountersignError || !(error instanceof Error)) {
-    return error;
-  }
-  return new CountersignError(
-    'MODEL_FAILED',
-    `A model call or a tool threw ${error.constructor.name}; the segment will be run again.`,
-    {
-      details: {
-        sdkError: error.constructor.name,
-        status: 'status' in error && typeof error.status === 'number' ? error.status : null,
-      },
-      cause: error,
-    },
-  );
 }
 
 /** The SDK has given this call up, or made another in its place: it will not act on the answer, so neither may a replay. */

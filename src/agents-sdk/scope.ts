@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { CountersignError } from '../errors.ts';
+import { meaningOf } from './failures.ts';
 import type { ModelAnswer } from './model.ts';
 
 /** One model call of a segment, before it is made. */
@@ -48,11 +49,15 @@ export type SegmentScope = {
   readonly port: SegmentPort;
   readonly path: string;
   readonly whose: Whose;
+  /** What the innermost call of an agent used as a tool ended with, if it threw: the SDK makes a text of it. */
+  readonly call: { failure: unknown };
   readonly shared: {
     stop: unknown;
     readonly counters: Map<string, number>;
     /** The call that a path waits for; an older one on the same path was given up by the SDK. */
     readonly asking: Map<string, symbol>;
+    /** Paths on which an action was handed to the ledger. */
+    readonly performed: Set<string>;
   };
 };
 
@@ -74,23 +79,45 @@ export function currentSegment(what: string): SegmentScope {
 }
 
 export function enterSegment<T>(port: SegmentPort, agent: object, work: () => Promise<T>): Promise<T> {
-  const shared = { stop: undefined, counters: new Map(), asking: new Map() };
-  return storage.run({ port, path: '', whose: { begins: agent }, shared }, work);
+  const shared = { stop: undefined, counters: new Map(), asking: new Map(), performed: new Set<string>() };
+  const whose = { begins: agent };
+  return storage.run({ port, path: '', whose, call: { failure: undefined }, shared }, work);
+}
+
+/** Runs `work`, which is user code, one level deeper: it belongs to the call `callId`. */
+export function enterCall<T>(scope: SegmentScope, callId: string, work: () => Promise<T>): Promise<T> {
+  return storage.run({ ...scope, path: pathOf(scope, callId), whose: 'own' }, work);
 }
 
 /**
- * Runs `work` one level deeper: what it calls, and the models it asks, belong to the call `callId`.
+ * Runs an agent used as a tool: the models it asks and the calls it makes belong to the call `callId`.
  *
- * @param agent the agent that is used as this tool; null for a tool that is user code.
+ * @param resumed it goes on from where a pause left it.
+ * @throws the meaning of its failure, which ends the segment, once it has paid for something: "an error occurred, please
+ *   try again" would be an invitation to pay twice. And the SDK writes a state that it cannot read again (0.20) when a
+ *   nested run that it resumed has thrown.
  */
-export function enterCall<T>(
+export async function enterAgentCall<T>(
   scope: SegmentScope,
   callId: string,
-  agent: object | null,
+  nested: { agent: object; resumed: boolean },
   work: () => Promise<T>,
 ): Promise<T> {
-  const path = scope.path === '' ? callId : `${scope.path}/${callId}`;
-  return storage.run({ ...scope, path, whose: agent === null ? 'own' : { begins: agent } }, work);
+  const path = pathOf(scope, callId);
+  const call = { failure: undefined as unknown };
+  const result = await storage.run({ ...scope, path, whose: { begins: nested.agent }, call }, work);
+  if (call.failure !== undefined && (nested.resumed || hasPerformed(scope, path))) {
+    stopSegment(scope, meaningOf(call.failure));
+  }
+  return result;
+}
+
+function pathOf(scope: SegmentScope, callId: string): string {
+  return scope.path === '' ? callId : `${scope.path}/${callId}`;
+}
+
+function hasPerformed({ shared }: SegmentScope, path: string): boolean {
+  return [...shared.performed].some((each) => each === path || each.startsWith(`${path}/`));
 }
 
 /** Runs `work` as user code. */
@@ -99,13 +126,27 @@ export function enterUserCode<T>(scope: SegmentScope, work: () => Promise<T>): P
 }
 
 /** Runs `work`, which is a run of `agent`: the segment's if that is the one about to begin, else user code's own. */
-export function enterRun<T>(agent: object, work: () => T): T {
+export function enterRun(agent: object, work: () => Promise<unknown>): Promise<unknown> {
   const outer = storage.getStore();
   if (outer === undefined) {
     return work();
   }
-  const ours = typeof outer.whose === 'object' && outer.whose.begins === agent;
-  return storage.run({ ...outer, whose: ours ? 'ours' : 'own' }, work);
+  if (typeof outer.whose !== 'object' || outer.whose.begins !== agent) {
+    return storage.run({ ...outer, whose: 'own' }, work);
+  }
+  const running = storage.run({ ...outer, whose: 'ours' }, work);
+  const note = (error: unknown) => {
+    outer.call.failure = error;
+  };
+  // A streamed run is there at once and throws later.
+  running.then((result) => completion(result)?.catch(note), note);
+  return running;
+}
+
+function completion(result: unknown): Promise<unknown> | undefined {
+  return typeof result === 'object' && result !== null && 'completed' in result
+    ? (result.completed as Promise<unknown>)
+    : undefined;
 }
 
 /** Ends the segment with `reason` and throws it. The first reason wins. */

@@ -1,21 +1,16 @@
 import {
   type Agent,
   type AgentInputItem,
-  InputGuardrailTripwireTriggered,
-  MaxTurnsExceededError,
   type ModelProvider,
-  OutputGuardrailTripwireTriggered,
   RunContext,
   Runner,
   type RunState,
   type Session,
-  ToolCallError,
-  UserError,
 } from '@openai/agents';
-import { CountersignError } from '../errors.ts';
-import { journaledProvider, modelFailed } from './model.ts';
+import { meaningOf } from './failures.ts';
+import { journaledProvider } from './model.ts';
 import { type PendingCall, pendingCalls } from './open-state.ts';
-import { currentSegment, enterSegment, type SegmentPort, type SegmentScope } from './scope.ts';
+import { currentSegment, enterSegment, type SegmentPort } from './scope.ts';
 import type { UsageNumbers } from './usage.ts';
 
 export type SegmentStart =
@@ -92,33 +87,7 @@ export function runSegment(options: {
       }
       return { kind: 'final', usage, output: result.finalOutput ?? null };
     } catch (error) {
-      throw classified(error, scope);
+      throw scope.shared.stop ?? meaningOf(error);
     }
   });
-}
-
-function classified(error: unknown, scope: SegmentScope): unknown {
-  if (scope.shared.stop !== undefined) {
-    return scope.shared.stop;
-  }
-  const inner = error instanceof ToolCallError ? error.error : error;
-  if (inner instanceof CountersignError || !(inner instanceof Error)) {
-    return inner;
-  }
-  if (
-    inner instanceof MaxTurnsExceededError ||
-    inner instanceof InputGuardrailTripwireTriggered ||
-    inner instanceof OutputGuardrailTripwireTriggered ||
-    inner instanceof UserError
-  ) {
-    return new CountersignError(
-      'RUN_FAILED',
-      `The agent run ended with ${inner.name || inner.constructor.name}; a retry would repeat it.`,
-      {
-        details: { sdkError: inner.constructor.name },
-        cause: inner,
-      },
-    );
-  }
-  return modelFailed(inner);
 }
