@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../log.ts';
+import { stopOnce } from '../stop-once.ts';
 
 /** A process part that runs until it is stopped. */
 export type Running = {
@@ -37,9 +38,9 @@ export function runLoop(options: {
     }
   })();
   return {
-    async stop() {
+    stop: stopOnce(async () => {
       stopping.abort();
       await done;
-    },
+    }),
   };
 }

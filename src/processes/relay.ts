@@ -2,11 +2,14 @@ import type { Log } from '../log.ts';
 import { relayOnce } from '../outbox/index.ts';
 import { assertSchema, openDatabase } from '../postgres/index.ts';
 import { assertRedisSafe, openResumeQueue } from '../queue/index.ts';
+import { stopOnce } from '../stop-once.ts';
 import { type Running, runLoop } from './loop.ts';
 
 export type RelayOptions = {
   databaseUrl: string;
   redisUrl: string | null;
+  /** Name of the fleet's queue. Fleets that share a Redis database need different ones. Default `countersign`. */
+  queue?: string;
   log: Log;
   /** Poll interval while there is nothing to send. Default 8 ms: it is the floor of every resume's latency. */
   idleMs?: number;
@@ -35,7 +38,12 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
     await db.close();
     throw error;
   }
-  const queue = openResumeQueue({ redisUrl: options.redisUrl, postgresUrl: options.databaseUrl, onError });
+  const queue = openResumeQueue({
+    redisUrl: options.redisUrl,
+    postgresUrl: options.databaseUrl,
+    name: options.queue,
+    onError,
+  });
   const loop = runLoop({
     name: 'relay',
     log: options.log,
@@ -48,10 +56,10 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
     },
   });
   return {
-    async stop() {
+    stop: stopOnce(async () => {
       await loop.stop();
       await queue.close();
       await db.close();
-    },
+    }),
   };
 }
