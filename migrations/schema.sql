@@ -243,7 +243,6 @@ table runs
   changed_at timestamp with time zone not null default clock_timestamp()
   looked_at timestamp with time zone not null default clock_timestamp()  -- When a sweep last looked at it; infinity while only a person may move it.
   ended_at timestamp with time zone
-  wasted jsonb not null default '{}'::jsonb  -- Model calls that failed or whose answers could not be stored, as far as a worker could still say so.
   constraint "a client key starts one run" UNIQUE (tenant, client_key)
   constraint "a completed run has its output" CHECK (((status <> 'completed'::text) OR (sealed_output IS NOT NULL)))
   constraint "a run is in a known status" CHECK ((status = ANY (ARRAY['ready'::text, 'running'::text, 'awaiting_approval'::text, 'awaiting_reconciliation'::text, 'parked'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'quarantined'::text, 'dead_lettered'::text])))
@@ -329,6 +328,19 @@ table votes
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
+table wasted_calls
+  -- What a claim paid models for nothing, as far as its worker could still say so: calls that failed, answers that could not
+be stored. Evidence, kept from whoever holds it, whatever the epoch.
+  tenant text not null
+  run_id uuid not null
+  epoch integer not null
+  id uuid not null default gen_random_uuid()
+  usage jsonb not null
+  at timestamp with time zone not null default clock_timestamp()
+  constraint wasted_calls_pkey PRIMARY KEY (tenant, run_id, epoch, id)
+  row level security, forced
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
 table workers
   -- Who is alive and what it can carry. The claim and settle_run_status compare runs with it.
   id uuid not null
@@ -372,8 +384,8 @@ function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) r
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 e287c6d15264dabc94a0ebeb888e5219cc4e91edd0e2481732e9ad7349fa358f
-function count_wasted(p_tenant text, p_run uuid, p_wasted jsonb) returns void language plpgsql owner migrator
-  body sha256 d27185191596cc28c8796b26b121f53003e073e84c5b717411394fb62947cbea
+function count_wasted(p_tenant text, p_run uuid, p_claim integer, p_usage jsonb) returns void language plpgsql owner migrator
+  body sha256 ddfafc9d232d8bf38b83dfe50f597030ec72ff1a1b02450fdd0341fe57ba265a
 function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void language plpgsql owner migrator
   body sha256 9ceeb95eefc5ba51e65ed54e49e6a8d93ade7a1c6855fd41878e708b57f69e98
 function decide_approval(p_tenant text, p_approval uuid, p_verdict text, p_subject text, p_fingerprint text, p_vote uuid, p_sealed_words bytea, OUT outcome text, OUT state text, OUT decision_id uuid, OUT decided_by text, OUT decided_at timestamp with time zone, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
@@ -388,6 +400,8 @@ function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p
   body sha256 051f5e12449547e3017e4a06b74fa940c0eb25bac8e8ecb5ab22b7f416b8178f
 function free_session(p_tenant text, p_session text, p_supersede boolean, p_client_key text) returns uuid language plpgsql owner migrator
   body sha256 77a39c0078963842ab3d46a1fa506e97d85ad52da223e15b4120410ead7b3941
+function hand_back_run(p_tenant text, p_run uuid, p_epoch integer, p_max_claims integer) returns text language plpgsql owner migrator
+  body sha256 edf6bec15d1c7e1e94b82a76c504711469711d3e734b7a1f066a0b42da9272ad
 function hold_for_identical(a actions) returns boolean language plpgsql owner migrator
   body sha256 62b9cbef204274c0fa07e92a8a3db015d18ea67acb99a4fedfb34b03e335d8d3
 function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text, p_proposed_digest text, p_effective_digest text, OUT outcome text, OUT state text, OUT reason text, OUT attempt integer, OUT sealed_result bytea) returns record language plpgsql owner migrator
@@ -477,6 +491,7 @@ countersign_api: SELECT on dead_letters
 countersign_api: SELECT on migrations
 countersign_api: SELECT on sessions
 countersign_api: SELECT on tenants
+countersign_api: SELECT on wasted_calls
 countersign_api: SELECT on workers
 countersign_api: SELECT on workflows
 countersign_api: SELECT, UPDATE on actions
@@ -501,6 +516,7 @@ countersign_worker: INSERT, SELECT on events
 countersign_worker: INSERT, SELECT on outbox
 countersign_worker: INSERT, SELECT on receipts
 countersign_worker: INSERT, SELECT on tool_results
+countersign_worker: INSERT, SELECT on wasted_calls
 countersign_worker: INSERT, SELECT, UPDATE on actions
 countersign_worker: INSERT, SELECT, UPDATE on approvals
 countersign_worker: INSERT, SELECT, UPDATE on model_calls
@@ -511,4 +527,4 @@ countersign_worker: SELECT on workers
 countersign_worker: SELECT on workflows
 countersign_worker: SELECT, UPDATE on runs
 countersign_worker: SELECT, UPDATE on sessions
-countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_wasted, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, free_session, hold_for_identical, intend_action, journal_response, load_action_to_reconcile, load_run, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs
+countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_wasted, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, free_session, hand_back_run, hold_for_identical, intend_action, journal_response, load_action_to_reconcile, load_run, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs

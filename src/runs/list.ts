@@ -33,10 +33,12 @@ const LIST = `
 /** parameter: run id. Zero rows: no such run of this tenant. */
 const SHOW = `
   select id, workflow, version, status, reason, segment, attempts_in_round as attempts, created_at as "createdAt",
-    ended_at as "endedAt", requested_by as "requestedBy", sealed_output, wasted as unstored, cost.usage, cost.superseded
+    ended_at as "endedAt", requested_by as "requestedBy", sealed_output, cost.*
   from countersign.runs r cross join lateral (
     select coalesce(jsonb_agg(m.usage) filter (where m.take = 0), '[]') as usage,
-      coalesce(jsonb_agg(m.usage) filter (where m.take <> 0), '[]') as superseded
+      coalesce(jsonb_agg(m.usage) filter (where m.take <> 0), '[]') as superseded,
+      (select coalesce(jsonb_agg(w.usage), '[]') from countersign.wasted_calls w
+        where w.tenant = r.tenant and w.run_id = r.id) as unstored
     from countersign.model_calls m where m.tenant = r.tenant and m.run_id = r.id) cost
   where id = $1`;
 
@@ -44,7 +46,7 @@ type ShowRow = Omit<RunDetails, 'output' | 'usage' | 'wasted'> & {
   sealed_output: Buffer | null;
   usage: Partial<UsageNumbers>[];
   superseded: Partial<UsageNumbers>[];
-  unstored: Partial<UsageNumbers>;
+  unstored: Partial<UsageNumbers>[];
 };
 
 const sum = (costs: readonly Partial<UsageNumbers>[]): UsageNumbers =>
@@ -82,5 +84,5 @@ export async function showRun(
     sealed === null
       ? null
       : keys.openJson('review', sealed, { tenant, table: 'runs', column: 'sealed_output', row: run.id });
-  return { ...run, output, usage: sum(usage), wasted: sum([...superseded, unstored]) };
+  return { ...run, output, usage: sum(usage), wasted: sum([...superseded, ...unstored]) };
 }

@@ -160,7 +160,7 @@ export async function fail(
 /** Counts model calls that were made and came to nothing. Not fenced: they cost the same, whoever made them. */
 export async function countWasted({ db, run }: Omit<Owner, 'keys'>, wasted: UsageNumbers): Promise<void> {
   if (wasted.requests > 0) {
-    await callFunction(db, 'count_wasted', [run.tenant, run.runId, JSON.stringify(wasted)]);
+    await callFunction(db, 'count_wasted', [run.tenant, run.runId, run.epoch, JSON.stringify(wasted)]);
   }
 }
 

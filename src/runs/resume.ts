@@ -10,6 +10,7 @@ import type { Leases, ResumeJob, Verdict } from '../queue/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 import type { Capabilities, Registry } from '../workflows/index.ts';
 import { type ClaimedRun, claimRun } from './claim.ts';
+import { handBack, isUnavailable } from './hand-back.ts';
 import { complete, countWasted, fail, park, pause, quarantine, release } from './outcome.ts';
 import { makeSegment, openSegment } from './segment.ts';
 
@@ -68,7 +69,7 @@ export type WorkerEnvironment = {
 
 /**
  * One delivery, from the job to its acknowledgement: the verdict is given only after the next durable state is
- * committed (I8). An error that escapes means that Postgres gave no answer; the job then comes back.
+ * committed (I8). An error that escapes means that Postgres gave no answer for a long time; the job then comes back.
  */
 export async function carryDelivery(env: WorkerEnvironment, job: ResumeJob): Promise<Verdict> {
   const leaseHolder = randomUUID();
@@ -102,6 +103,12 @@ export async function carryDelivery(env: WorkerEnvironment, job: ResumeJob): Pro
     );
     try {
       await carryRun(env, claim.run, hold);
+    } catch (error) {
+      if (!isUnavailable(error)) {
+        throw error;
+      }
+      const released = await handBack(env.db, claim.run, env.settings.maxAttempts);
+      count(env, released ? 'released' : 'lost', claim.run, { code: 'POSTGRES_UNAVAILABLE' });
     } finally {
       env.holds.remove(hold);
     }
@@ -243,11 +250,13 @@ async function settleFailure(
     if (!error.released) {
       await release(owner, { reason: null, delayMs: 0, failure: null, maxAttempts });
     }
-    count(env, lost ? 'lost' : 'suspended', run, { code: error.code });
+    // Not trusted any more is not taken over yet: who could not renew a hold in time may give it back.
+    const released = lost && (await handBack(env.db, run, maxAttempts));
+    count(env, released ? 'released' : lost ? 'lost' : 'suspended', run, { code: error.code });
     return false;
   }
   const code: ErrorCode | 'UNEXPECTED' = isCountersignError(error) ? error.code : 'UNEXPECTED';
-  if (code === 'POSTGRES_UNAVAILABLE') {
+  if (isUnavailable(error)) {
     throw error;
   }
   env.log.warn({ run: run.runId, epoch: run.epoch, code, err: error }, 'a segment ended with an error');

@@ -15,6 +15,8 @@ const LIMIT_MS = 300_000;
 
 /** Protocol functions that no clean run of a scenario reaches, and what tests them instead. */
 const NOT_REACHED: Readonly<Record<string, string>> = {
+  count_wasted: 'a model that fails; test/journal/replay.test.ts',
+  hand_back_run: 'an outage of Postgres; test/crash/outage.test.ts',
   load_run: 'reads only, for `versions check`',
   unended_runs: 'reads only, for `versions`',
   mark_outbox_failed:

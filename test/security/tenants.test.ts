@@ -71,6 +71,7 @@ async function lived(tenant: string): Promise<SqlRun> {
     'read',
     Buffer.from('x'),
   ]);
+  await callFunction(admin, 'count_wasted', [tenant, run.id, run.epoch, '{}']);
   await release(admin, run, { failure: 'permanent' });
   await start(api, keys, { tenant, workflow, version, input: 'hi', requestedBy: 'x', session: 'chat' });
   return pausedRun(admin, worker, [{}], tenant);
