@@ -2,8 +2,9 @@
  * The edge to the OpenAI Agents SDK, and the only importer of `@openai/agents`. Everywhere else a RunState is opaque
  * text, a model response is JSON, and a tool call is a `CallRequest`.
  *
- * A segment runs inside `runSegment`, which gives the SDK two doors only: every model call goes through
- * `SegmentPort.respond` (the journal) and every `action()` through `SegmentPort.perform` (the ledger). What the SDK
+ * A segment runs inside `runSegment`, which gives the SDK two doors only: every model call of the segment's runs goes
+ * through `SegmentPort.respond` (the journal) and every `action()` through `SegmentPort.perform` (the ledger). Runs that
+ * user code makes by itself inside a segment are told from them (scope.ts), and pass by both. What the SDK
  * would do by itself and must not (turn a lost outcome into "please try again", call a model after the segment was
  * stopped, run a guarded tool outside a run) is closed here.
  *
