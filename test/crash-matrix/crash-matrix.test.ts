@@ -15,8 +15,6 @@ const LIMIT_MS = 300_000;
 
 /** Protocol functions that no clean run of a scenario reaches, and what tests them instead. */
 const NOT_REACHED: Readonly<Record<string, string>> = {
-  count_wasted: 'a model that fails; test/journal/replay.test.ts',
-  hand_back_run: 'an outage of Postgres; test/crash/outage.test.ts',
   load_run: 'reads only, for `versions check`',
   unended_runs: 'reads only, for `versions`',
   mark_outbox_failed:
@@ -25,8 +23,12 @@ const NOT_REACHED: Readonly<Record<string, string>> = {
   quarantine_run: 'damaged state; test/security/damaged.test.ts',
   release_quarantine: 'an operator, after damaged state; test/security/damaged.test.ts',
   replay_outbox_row: 'an operator, after a dead announcement; test/dead-letters',
+  request_again: 'an identical action that succeeded first; test/race/ledger.test.ts, test/mutants',
   restart_run: 'an operator; test/runs/restart.test.ts',
 };
+
+/** Reached where a worker that is stopping still has a segment under way, so not in every run; test/crash/outage.test.ts. */
+const REACHED_BY_CHANCE = ['hand_back_run'];
 
 const reached = new Set<string>();
 
@@ -83,7 +85,7 @@ describe('the crash matrix', () => {
         .map((match) => match[1] ?? ''),
     );
     expect(called.size).toBeGreaterThan(20);
-    const missing = [...called].filter((name) => !reached.has(name));
+    const missing = [...called].filter((name) => !reached.has(name) && !REACHED_BY_CHANCE.includes(name));
     expect(missing.sort()).toEqual(Object.keys(NOT_REACHED).sort());
   });
 });
