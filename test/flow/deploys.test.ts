@@ -152,11 +152,13 @@ describe('a deploy that changes the tool', () => {
 
 describe('another version of the workflow only (S06)', () => {
   it('twenty parked runs wait visibly, undecided ones stay pending, and all approved ones finish when their version is back', async () => {
-    const old = await fleet.worker();
+    // The same payment from each run: a decision that an earlier one overtakes would be asked for again.
+    const many = version(() => [lazily({ approval: above(100), repeatable: true })]);
+    const old = await fleet.worker({ workflows: [many] });
     const runs = await Promise.all(Array.from({ length: 20 }, () => fleet.start({ workflow: 'agents' })));
     await Promise.all(runs.map((run) => fleet.until(run, 'awaiting_approval')));
     await old.stop();
-    const later = { ...before, version: '2' };
+    const later = { ...many, version: '2' };
     await fleet.worker({ workflows: [later] });
     await fleet.reconciler({ workflows: [later] });
     const approved = runs.slice(0, 10);
@@ -170,7 +172,7 @@ describe('another version of the workflow only (S06)', () => {
       { version: '1', status: 'awaiting_approval', reason: null, spent: 0, count: 10 },
       { version: '1', status: 'parked', reason: 'NO_CAPABLE_WORKER', spent: 0, count: 10 },
     ]);
-    await fleet.worker();
+    await fleet.worker({ workflows: [many] });
     await Promise.all(approved.map((run) => fleet.until(run, 'completed')));
     expect(await effects(provider)).toEqual({ a: 10, b: 10 });
     expect(
