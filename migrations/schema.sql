@@ -14,8 +14,8 @@ table actions
   tool text not null
   tool_version text not null
   gated boolean not null
-  recovery text not null
-  state text not null
+  recovery recovery_kind not null
+  state action_state not null
   reason text
   attempt integer not null default 0
   attempt_budget integer not null
@@ -29,7 +29,7 @@ table actions
   call_timeout_ms integer not null
   settles_within_ms integer
   key_lifetime_ms bigint
-  reissue text not null default 'by_person'::text
+  reissue reissue_kind not null default 'by_person'::text
   first_dispatched_at timestamp with time zone
   dispatched_at timestamp with time zone
   deadline_at timestamp with time zone
@@ -39,20 +39,17 @@ table actions
   created_at timestamp with time zone not null default clock_timestamp()
   settled_at timestamp with time zone
   constraint "a call id names its action" CHECK ((call_id = ('call_'::text || id)))
-  constraint "a recovery kind is one of four" CHECK ((recovery = ANY (ARRAY['transactional'::text, 'idempotent'::text, 'lookup'::text, 'manual'::text])))
-  constraint "a settled action has what the model is told" CHECK (((state <> ALL (ARRAY['succeeded'::text, 'failed'::text, 'abandoned'::text])) OR (sealed_result IS NOT NULL)))
+  constraint "a settled action has what the model is told" CHECK ((((state)::text <> ALL (ARRAY['succeeded'::text, 'failed'::text, 'abandoned'::text])) OR (sealed_result IS NOT NULL)))
   constraint actions_pkey PRIMARY KEY (tenant, id)
   constraint actions_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
-  constraint "an action is in a known state" CHECK ((state = ANY (ARRAY['prepared'::text, 'dispatched'::text, 'outcome_unknown'::text, 'succeeded'::text, 'failed'::text, 'not_executed'::text, 'abandoned'::text])))
-  constraint "an action never sent has no attempt to be unsure of" CHECK (((state <> 'abandoned'::text) OR (attempt > 0)))
-  constraint "an action out in the world has a deadline" CHECK (((state <> ALL (ARRAY['dispatched'::text, 'outcome_unknown'::text])) OR ((attempt > 0) AND (deadline_at IS NOT NULL))))
-  constraint "an action that may run has arguments" CHECK (((state = 'not_executed'::text) OR ((effective_digest IS NOT NULL) AND (sealed_arguments IS NOT NULL))))
-  constraint "not executed says why" CHECK (((state <> 'not_executed'::text) OR (reason IS NOT NULL)))
-  constraint "sending again is automatic or a person's matter" CHECK ((reissue = ANY (ARRAY['automatic'::text, 'by_person'::text])))
-  CREATE UNIQUE INDEX "an operation is in the open once" ON actions USING btree (tenant, operation_digest) WHERE (state = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
-  CREATE INDEX actions_done_by_operation ON actions USING btree (tenant, operation_digest) WHERE (state = 'succeeded'::text)
+  constraint "an action never sent has no attempt to be unsure of" CHECK ((((state)::text <> 'abandoned'::text) OR (attempt > 0)))
+  constraint "an action out in the world has a deadline" CHECK ((((state)::text <> ALL (ARRAY['dispatched'::text, 'outcome_unknown'::text])) OR ((attempt > 0) AND (deadline_at IS NOT NULL))))
+  constraint "an action that may run has arguments" CHECK ((((state)::text = 'not_executed'::text) OR ((effective_digest IS NOT NULL) AND (sealed_arguments IS NOT NULL))))
+  constraint "not executed says why" CHECK ((((state)::text <> 'not_executed'::text) OR (reason IS NOT NULL)))
+  CREATE UNIQUE INDEX "an operation is in the open once" ON actions USING btree (tenant, operation_digest) WHERE ((state)::text = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
+  CREATE INDEX actions_by_operation ON actions USING btree (tenant, operation_digest)
   CREATE INDEX actions_of_run ON actions USING btree (tenant, run_id, segment)
-  CREATE INDEX actions_to_reconcile ON actions USING btree (reconcile_after) WHERE (state = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
+  CREATE INDEX actions_to_reconcile ON actions USING btree (reconcile_after) WHERE ((state)::text = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
   row level security, forced
   policy "loops lease actions" for w to countersign_loops using (true)
   policy "loops see ids" for r to countersign_loops using (true)
@@ -65,10 +62,10 @@ table approvals
   run_id uuid not null
   checkpoint integer not null
   action_id uuid not null
-  state text not null
+  state approval_state not null
   policy text not null
   policy_version integer not null default 1
-  quorum integer not null
+  quorum quorum_size not null
   fingerprint text not null  -- What a decision binds to; see fingerprint_of().
   sealed_review bytea not null  -- The review snapshot: what the reviewer was shown. Immutable.
   decide_before timestamp with time zone not null
@@ -78,16 +75,14 @@ table approvals
   decided_at timestamp with time zone
   sealed_words bytea  -- The reviewer's words; on a rejection the model is told them.
   created_at timestamp with time zone not null default clock_timestamp()
-  constraint "a decision names who and when" CHECK (((state = ANY (ARRAY['pending'::text, 'expired'::text, 'superseded'::text, 'invalidated'::text])) OR ((decided_by IS NOT NULL) AND (decided_at IS NOT NULL))))
-  constraint "a quorum is 1 to 16 people" CHECK (((quorum >= 1) AND (quorum <= 16)))
-  constraint "an approval is in a known state" CHECK ((state = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text, 'rejected'::text, 'expired'::text, 'revoked'::text, 'superseded'::text, 'invalidated'::text])))
-  constraint "an approved action has a last moment" CHECK (((state <> ALL (ARRAY['approved'::text, 'consumed'::text])) OR (execute_before IS NOT NULL)))
+  constraint "a decision names who and when" CHECK ((((state)::text = ANY (ARRAY['pending'::text, 'expired'::text, 'superseded'::text, 'invalidated'::text])) OR ((decided_by IS NOT NULL) AND (decided_at IS NOT NULL))))
+  constraint "an approved action has a last moment" CHECK ((((state)::text <> ALL (ARRAY['approved'::text, 'consumed'::text])) OR (execute_before IS NOT NULL)))
   constraint approvals_pkey PRIMARY KEY (tenant, id)
   constraint approvals_tenant_action_id_fkey FOREIGN KEY (tenant, action_id) REFERENCES actions(tenant, id)
   constraint approvals_tenant_run_id_checkpoint_fkey FOREIGN KEY (tenant, run_id, checkpoint) REFERENCES checkpoints(tenant, run_id, number)
-  CREATE UNIQUE INDEX "an action has one open approval" ON approvals USING btree (tenant, action_id) WHERE (state = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text]))
-  CREATE INDEX approvals_due ON approvals USING btree (decide_before) WHERE (state = 'pending'::text)
-  CREATE INDEX approvals_execution_due ON approvals USING btree (execute_before) WHERE (state = 'approved'::text)
+  CREATE UNIQUE INDEX "an action has one open approval" ON approvals USING btree (tenant, action_id) WHERE ((state)::text = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text]))
+  CREATE INDEX approvals_due ON approvals USING btree (decide_before) WHERE ((state)::text = 'pending'::text)
+  CREATE INDEX approvals_execution_due ON approvals USING btree (execute_before) WHERE ((state)::text = 'approved'::text)
   CREATE INDEX approvals_of_action ON approvals USING btree (tenant, action_id)
   CREATE INDEX approvals_of_run ON approvals USING btree (tenant, run_id)
   row level security, forced
@@ -201,12 +196,10 @@ table receipts
   action_id uuid not null
   run_id uuid not null
   attempt integer not null
-  source text not null
-  outcome text not null
+  source evidence_source not null
+  outcome evidence_outcome not null
   sealed bytea
   received_at timestamp with time zone not null default clock_timestamp()
-  constraint "evidence comes from one of four sources" CHECK ((source = ANY (ARRAY['worker'::text, 'transaction'::text, 'lookup'::text, 'person'::text])))
-  constraint "evidence says one of eight things" CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'failed'::text, 'never_sent'::text, 'unknown'::text, 'absent'::text, 'different'::text, 'cannot_say'::text, 'abandoned'::text])))
   constraint receipts_pkey PRIMARY KEY (tenant, id)
   CREATE INDEX receipts_of_action ON receipts USING btree (tenant, action_id)
   row level security, forced
@@ -218,7 +211,7 @@ table runs
   id uuid not null
   workflow text not null
   version text not null
-  status text not null
+  status run_status not null
   reason text  -- A stable code for why it waits or ended; never data.
   wake integer not null default 0  -- Grows whenever the run becomes ready; named by the job; not changed by the claim.
   epoch integer not null default 0  -- Grows with each claim: the fence. Compared on the locked row.
@@ -244,16 +237,14 @@ table runs
   looked_at timestamp with time zone not null default clock_timestamp()  -- When a sweep last looked at it; infinity while only a person may move it.
   ended_at timestamp with time zone
   constraint "a client key starts one run" UNIQUE (tenant, client_key)
-  constraint "a completed run has its output" CHECK (((status <> 'completed'::text) OR (sealed_output IS NOT NULL)))
-  constraint "a run is in a known status" CHECK ((status = ANY (ARRAY['ready'::text, 'running'::text, 'awaiting_approval'::text, 'awaiting_reconciliation'::text, 'parked'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'quarantined'::text, 'dead_lettered'::text])))
-  constraint "a running run is held" CHECK (((status <> 'running'::text) OR ((held_until IS NOT NULL) AND (holder IS NOT NULL))))
+  constraint "a completed run has its output" CHECK ((((status)::text <> 'completed'::text) OR (sealed_output IS NOT NULL)))
+  constraint "a running run is held, and no other" CHECK (((((status)::text = 'running'::text) = (held_until IS NOT NULL)) AND ((holder IS NULL) = (held_until IS NULL))))
   constraint "an active run on a session holds its slot" CHECK ((NOT (session_slot IS DISTINCT FROM
 CASE
-    WHEN (status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'dead_lettered'::text])) THEN NULL::text
+    WHEN ((status)::text = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'dead_lettered'::text])) THEN NULL::text
     ELSE session_id
 END)))
-  constraint "an ended run says when" CHECK (((status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text])) = (ended_at IS NOT NULL)))
-  constraint "only a running run is held" CHECK (((status = 'running'::text) OR (held_until IS NULL)))
+  constraint "an ended run says when" CHECK ((((status)::text = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text])) = (ended_at IS NOT NULL)))
   constraint runs_pkey PRIMARY KEY (tenant, id)
   constraint runs_tenant_session_id_fkey FOREIGN KEY (tenant, session_id) REFERENCES sessions(tenant, id)
   CREATE UNIQUE INDEX "a session has one active run" ON runs USING btree (tenant, session_slot) WHERE (session_slot IS NOT NULL)
@@ -353,8 +344,8 @@ table workflows
 
 function announce_worker(p_id uuid, p_kind text, p_name text, p_workflows text[], p_state_schemas text[], p_tools text[], p_alive_ms integer) returns void language plpgsql security definer owner countersign_loops
   body sha256 e6850bf57cab6473f0cdab2a473eb27cf90638f43c78fb0c6d3d61a387d3f978
-function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void language plpgsql owner migrator
-  body sha256 d5310fc19e2964923f0b0335224fad1ad0ea7a3ffdba90da371da0eb7eb316aa
+function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns integer language plpgsql owner migrator
+  body sha256 95536b02eb9c64f2941561976614f5bac80b8aec4e669fa0114920a9b16ccaf6
 function as_tenant(p_tenant text) returns void language sql owner migrator
   body sha256 5067f8fbf7e7cb11506c52580ab9478d3929f92691f75e2c518d43923882b0da
 function can_be_carried(r runs) returns boolean language sql owner migrator
@@ -364,9 +355,9 @@ function cancel_run(p_tenant text, p_run uuid, p_subject text, OUT outcome text,
 function claim_actions_to_reconcile(p_limit integer, p_lease_ms bigint, p_workflows text[]) returns TABLE(tenant text, run_id uuid, action_id uuid) language sql security definer owner countersign_loops
   body sha256 1f927e2538722859402b8837ae2e7962599e6068fde903657de3281d798ec5d6
 function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
-  body sha256 86eb8271039832fb3448d8ddfd29bfacc19a7b2f1b081235a2982008291e3837
+  body sha256 ae2c0c9c8c5d53c196e9bf8dec2c22ad67822625f501ba55facb5450715b03da
 function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
-  body sha256 735faca973debbf655d6a73de4e9d835076cb8272a4cb2305426bb166e5bf614
+  body sha256 bf86fc6c21181ae2d53bd7d7f6d69f4ffa85b58769700ea9f55c3559364b9937
 function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
@@ -379,28 +370,30 @@ function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, 
   body sha256 77ebbdbc8b6a89742a9bb3a0f1c85021572362fc4fcb8cdfaebb9fad8779ee03
 function expire_approval(p_tenant text, p approvals) returns void language plpgsql owner migrator
   body sha256 2de6c2dde506ada9fea78d9c4ce7f9694ae9374b42f8ce867d0929de768aca40
+function find_identical(a actions, p_decided_at timestamp with time zone) returns text language plpgsql owner migrator
+  body sha256 44d037a1732a9f74832997ee2ea483f2bd8ba6f83cd56d1fb1ffd6197a88be32
 function fingerprint_of(a actions, p approvals) returns text language sql owner migrator
   body sha256 28143137541f5157ea321b051730f7e3dbc867d4829fc7c0445f758e4cfa0cec
 function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator
-  body sha256 051f5e12449547e3017e4a06b74fa940c0eb25bac8e8ecb5ab22b7f416b8178f
+  body sha256 8ae5498431919fc6e6e430fed5edefcb2675f0ec59a24eb68729633bca600bdc
 function free_session(p_tenant text, p_session text, p_supersede boolean, p_client_key text) returns uuid language plpgsql owner migrator
   body sha256 77a39c0078963842ab3d46a1fa506e97d85ad52da223e15b4120410ead7b3941
-function hold_for_identical(a actions) returns boolean language plpgsql owner migrator
-  body sha256 62b9cbef204274c0fa07e92a8a3db015d18ea67acb99a4fedfb34b03e335d8d3
 function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text, p_proposed_digest text, p_effective_digest text, OUT outcome text, OUT state text, OUT reason text, OUT attempt integer, OUT sealed_result bytea) returns record language plpgsql owner migrator
-  body sha256 8f0a8263eb210c57370856f08ceeca8c01f9d8480100b86d89a50e6461104f4a
+  body sha256 2bcbd9aff4378057edc744c0b2dd7223cf5b8c303d87c81b2be3c1e596afea8e
 function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
   body sha256 70a34f69c0db9a9c8ed562255535693adc57be368e90323a2b63a9740ee2f656
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
-  body sha256 c742e0f6578cdb3188dd31a64b1e8664f23a7e96a9831216ab19acd3b0fe75c2
+  body sha256 70a255297f63a5e247f337ff4b81af5d3e4aed2e4ccad59c9df5680c5674c3f8
 function load_run(p_tenant text, p_run uuid, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
-  body sha256 f304af3ee5c59f78eff9186d668c3fd77015d20f3a242a713caedb84c5862437
+  body sha256 b283393b753825fa0404c8155738165e0d2380b1a9d0e0cb836dedc2e5f61935
+function load_segment(r runs, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
+  body sha256 04937c7a69f7e5ca58597a15cf9f03e77d20459b7e87f5732d4b0303e01edfd0
 function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb language plpgsql owner migrator
   body sha256 9424443ba50afe82045f6d0282acbbb4082fc383b8bdfa85bea7a9d3efbeef33
 function mark_outbox_failed(p_id uuid, p_token uuid, p_counts boolean, p_budget integer, p_retry_ms integer, p_reason text) returns void language sql security definer owner countersign_loops
   body sha256 d058a4a622add34c30cde9e6277a540e11605174e480ac65f25a447d5d7ef93f
 function mark_outbox_sent(p_ids uuid[], p_token uuid) returns integer language sql security definer owner countersign_loops
-  body sha256 563fcbcbd0c18654d4a143b9e0ee934a0422c149695df13d2fec06f84f7ee0ca
+  body sha256 7199be55700cbf7f4696aa71edd051877bbaca07e6927b707d6c06e275da716a
 function may_repeat(a actions) returns boolean language sql owner migrator
   body sha256 ef2facf3cb85adc7881470e7aa95d5b8e75ef61d0e2f5de4c06957b44f3717a8
 function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
@@ -436,7 +429,7 @@ function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tena
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 779b92d6f8cf6c9681ad832ce788f980f5f94c6c2411bf5e95b30c6b3ebb6ba6
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 b8273b149d8df8e26318d43cbcdd07b5c9553f7bae3dd5aece1f79f644a57c05
+  body sha256 8e533876f6f2fdd01a8af0d168d8cd02d1a2f96b0448069f6b8d5ec3afd0c090
 function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 643841e32f0820c7453fb61b3a6fa92ddb6347b8279d5eae8ae7c5fb39c55740
 function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
@@ -447,8 +440,8 @@ function start_run(p_tenant text, p_run uuid, p_workflow text, p_version text, p
   body sha256 5748ee51a96ea75ec4502704fac780c3478e0aae24ff8108ab08f9ac82d2afff
 function stop_worker(p_id uuid) returns void language sql security definer owner countersign_loops
   body sha256 9a7cab9cd08296caf318968dd3e500bb1c11d331b0b088dadf1699a2a41defbe
-function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_epoch integer, p_calls jsonb) returns void language plpgsql owner migrator
-  body sha256 e99e30fb0b057b29ea7a3c04d8fd19d2037604bb4c23b27b00cd62db6a9f7c16
+function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_owner_epoch integer, p_calls jsonb) returns void language plpgsql owner migrator
+  body sha256 5c8a1f7ed0f5a5a77ffe5dba74a0ef6d22b4bfbb69a2b40ffca9f1399e7e936b
 function store_session(p_tenant text, r runs, p_change jsonb) returns void language plpgsql owner migrator
   body sha256 6839c34092b3f69ca18823a38796f1311399d4bebca0ac178ed9eadfe09368f9
 function store_tool_result(p_tenant text, p_run uuid, p_epoch integer, p_call_id text, p_tool text, p_sealed bytea) returns text language plpgsql owner migrator
@@ -507,4 +500,4 @@ countersign_worker: SELECT on workers
 countersign_worker: SELECT on workflows
 countersign_worker: SELECT, UPDATE on runs
 countersign_worker: SELECT, UPDATE on sessions
-countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, free_session, hold_for_identical, intend_action, journal_response, load_action_to_reconcile, load_run, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs
+countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, dead_letter_run, event_digest, expire_approval, find_identical, fingerprint_of, finish_run, free_session, intend_action, journal_response, load_action_to_reconcile, load_run, load_segment, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs

@@ -1,6 +1,6 @@
 import type { Log } from '../log.ts';
-import { relayOnce } from '../outbox/index.ts';
-import { assertSchema, openDatabase } from '../postgres/index.ts';
+import { OUTBOX_CHANNEL, relayOnce } from '../outbox/index.ts';
+import { assertSchema, listen, openDatabase } from '../postgres/index.ts';
 import { assertRedisSafe, openResumeQueue } from '../queue/index.ts';
 import { type Running, runLoop } from './loop.ts';
 
@@ -8,7 +8,7 @@ export type RelayOptions = {
   databaseUrl: string;
   redisUrl: string | null;
   log: Log;
-  /** Poll interval while there is nothing to send. Default 8 ms: it is the floor of every resume's latency. */
+  /** Poll interval while there is nothing to send: how late a resume may be whose nudge was lost. Default 100 ms. */
   idleMs?: number;
   /** Rows per pass. Default 200. */
   batch?: number;
@@ -39,7 +39,7 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
   const loop = runLoop({
     name: 'relay',
     log: options.log,
-    idleMs: options.idleMs ?? 8,
+    idleMs: options.idleMs ?? 100,
     pass: async () => {
       const { batch: limit = 200, claimMs } = options;
       return (
@@ -47,8 +47,15 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
       ).sent;
     },
   });
+  const listening = listen({
+    url: options.databaseUrl,
+    channel: OUTBOX_CHANNEL,
+    name: 'countersign relay',
+    onNotification: loop.wake,
+  });
   return {
     async stop() {
+      await listening.close();
       await loop.stop();
       await queue.close();
       await db.close();
