@@ -82,7 +82,7 @@ async function forgetJobs(admin: Database, redisUrl: string | null): Promise<voi
     await admin.pool.query('delete from bullmq.job');
     return;
   }
-  const redis = openRedis(redisUrl, () => undefined, true);
+  const redis = openRedis(redisUrl, () => undefined, 'blocking');
   try {
     await redis.flushdb();
   } finally {

@@ -6,12 +6,19 @@ export type RedisClient = Redis;
 /**
  * Opens a connection that fails fast: commands do not queue up while Redis is away, so a caller's own fallback runs.
  *
- * @param blocking for BullMQ's workers, whose blocking reads must wait without a limit.
+ * @param use `blocking` for BullMQ's workers, whose blocking reads must wait without a limit; `batched` for many small
+ *   commands at once, which then share a write.
  */
-export function openRedis(url: string, onError: (error: Error) => void, blocking = false): Redis {
+export function openRedis(
+  url: string,
+  onError: (error: Error) => void,
+  use: 'plain' | 'blocking' | 'batched' = 'plain',
+): Redis {
+  const blocking = use === 'blocking';
   const redis = new Redis(url, {
     maxRetriesPerRequest: blocking ? null : 1,
     enableOfflineQueue: blocking,
+    enableAutoPipelining: use === 'batched',
     lazyConnect: false,
     connectTimeout: 5_000,
     retryStrategy: (times) => Math.min(2_000, 50 * times),

@@ -109,7 +109,7 @@ export function openResumeQueue(options: {
       };
       const process = processor(handler, consumeOptions.onMalformed);
       const connection =
-        options.redisUrl === null ? null : openRedis(options.redisUrl, consumeOptions.onError, true);
+        options.redisUrl === null ? null : openRedis(options.redisUrl, consumeOptions.onError, 'blocking');
       const makeWorker = () => {
         const made =
           connection === null
