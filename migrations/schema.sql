@@ -236,6 +236,7 @@ table runs
   changed_at timestamp with time zone not null default clock_timestamp()
   looked_at timestamp with time zone not null default clock_timestamp()  -- When a sweep last looked at it; infinity while only a person may move it.
   ended_at timestamp with time zone
+  wasted jsonb not null default '{}'::jsonb  -- Model calls that failed or whose answers could not be stored, as far as a worker could still say so.
   constraint "a client key starts one run" UNIQUE (tenant, client_key)
   constraint "a completed run has its output" CHECK ((((status)::text <> 'completed'::text) OR (sealed_output IS NOT NULL)))
   constraint "a running run is held, and no other" CHECK (((((status)::text = 'running'::text) = (held_until IS NOT NULL)) AND ((holder IS NULL) = (held_until IS NULL))))
@@ -362,6 +363,8 @@ function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) r
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 e287c6d15264dabc94a0ebeb888e5219cc4e91edd0e2481732e9ad7349fa358f
+function count_wasted(p_tenant text, p_run uuid, p_wasted jsonb) returns void language plpgsql owner migrator
+  body sha256 d27185191596cc28c8796b26b121f53003e073e84c5b717411394fb62947cbea
 function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void language plpgsql owner migrator
   body sha256 9ceeb95eefc5ba51e65ed54e49e6a8d93ade7a1c6855fd41878e708b57f69e98
 function decide_approval(p_tenant text, p_approval uuid, p_verdict text, p_subject text, p_fingerprint text, p_vote uuid, p_sealed_words bytea, OUT outcome text, OUT state text, OUT decision_id uuid, OUT decided_by text, OUT decided_at timestamp with time zone, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
@@ -462,6 +465,7 @@ countersign_api: INSERT, SELECT on outbox
 countersign_api: INSERT, SELECT, UPDATE on votes
 countersign_api: SELECT (action_id, attempt, id, outcome, received_at, run_id, source, tenant) on receipts
 countersign_api: SELECT (created_at, epoch, number, run_id, state_schema, tenant) on checkpoints
+countersign_api: SELECT (run_id, segment, take, tenant, usage) on model_calls
 countersign_api: SELECT on dead_letters
 countersign_api: SELECT on migrations
 countersign_api: SELECT on sessions
@@ -500,4 +504,4 @@ countersign_worker: SELECT on workers
 countersign_worker: SELECT on workflows
 countersign_worker: SELECT, UPDATE on runs
 countersign_worker: SELECT, UPDATE on sessions
-countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, dead_letter_run, event_digest, expire_approval, find_identical, fingerprint_of, finish_run, free_session, intend_action, journal_response, load_action_to_reconcile, load_run, load_segment, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs
+countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_wasted, dead_letter_run, event_digest, expire_approval, find_identical, fingerprint_of, finish_run, free_session, intend_action, journal_response, load_action_to_reconcile, load_run, load_segment, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs

@@ -2,5 +2,5 @@
 import { runProcess, runRelay } from '../src/processes/index.ts';
 
 await runProcess('relay', async (config, log) =>
-  runRelay({ databaseUrl: config.databaseUrl, redisUrl: config.redisUrl, log }),
+  runRelay({ databaseUrl: config.databaseUrl, redisUrl: config.redisUrl, queue: config.queue, log }),
 );

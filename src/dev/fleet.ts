@@ -125,6 +125,7 @@ function processes(options: LocalFleetOptions, places: Places): ChildSpec[] {
     ...withoutSecrets(process.env),
     DATABASE_URL: servers.databaseUrl,
     REDIS_URL: servers.redisUrl ?? '',
+    COUNTERSIGN_QUEUE: options.settings.queue,
     COUNTERSIGN_HOME: home,
     COUNTERSIGN_EXIT_WITH_PARENT: '1',
     LOG_LEVEL: options.settings.logLevel,

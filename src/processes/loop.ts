@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../log.ts';
+import { stopOnce } from '../stop-once.ts';
 
 /** A process part that runs until it is stopped. */
 export type Running = {
@@ -45,10 +46,10 @@ export function runLoop(options: {
   })();
   return {
     wake: () => waking.abort(),
-    async stop() {
+    stop: stopOnce(async () => {
       stopping.abort();
       waking.abort();
       await done;
-    },
+    }),
   };
 }

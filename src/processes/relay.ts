@@ -2,11 +2,14 @@ import type { Log } from '../log.ts';
 import { OUTBOX_CHANNEL, relayOnce } from '../outbox/index.ts';
 import { assertSchema, listen, openDatabase } from '../postgres/index.ts';
 import { assertRedisSafe, openResumeQueue } from '../queue/index.ts';
+import { stopOnce } from '../stop-once.ts';
 import { type Running, runLoop } from './loop.ts';
 
 export type RelayOptions = {
   databaseUrl: string;
   redisUrl: string | null;
+  /** Name of the fleet's queue. Fleets that share a Redis database need different ones. Default `countersign`. */
+  queue?: string;
   log: Log;
   /** Poll interval while there is nothing to send: how late a resume may be whose nudge was lost. Default 100 ms. */
   idleMs?: number;
@@ -35,7 +38,12 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
     await db.close();
     throw error;
   }
-  const queue = openResumeQueue({ redisUrl: options.redisUrl, postgresUrl: options.databaseUrl, onError });
+  const queue = openResumeQueue({
+    redisUrl: options.redisUrl,
+    postgresUrl: options.databaseUrl,
+    name: options.queue,
+    onError,
+  });
   const loop = runLoop({
     name: 'relay',
     log: options.log,
@@ -54,11 +62,11 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
     onNotification: loop.wake,
   });
   return {
-    async stop() {
+    stop: stopOnce(async () => {
       await listening.close();
       await loop.stop();
       await queue.close();
       await db.close();
-    },
+    }),
   };
 }

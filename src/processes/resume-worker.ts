@@ -13,6 +13,7 @@ import {
   type WorkerEnvironment,
 } from '../runs/index.ts';
 import type { KeyRing } from '../seal/index.ts';
+import { stopOnce } from '../stop-once.ts';
 import { announcement, buildRegistry, type Workflow } from '../workflows/index.ts';
 import type { Running } from './loop.ts';
 
@@ -20,6 +21,8 @@ export type ResumeWorkerOptions = {
   databaseUrl: string;
   /** Null: BullMQ's Postgres backend and no leases. */
   redisUrl: string | null;
+  /** As the relay's. */
+  queue?: string;
   keys: KeyRing;
   workflows: readonly Workflow[];
   log: Log;
@@ -92,7 +95,7 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
     throw error;
   }
   const leaseRedis = redisUrl === null ? null : openRedis(redisUrl, onError, 'batched');
-  const leases = leaseRedis === null ? noLeases : redisLeases(leaseRedis);
+  const leases = leaseRedis === null ? noLeases : redisLeases(leaseRedis, options.queue);
   const holds = new HoldKeeper({ db: pulse, leases, log, workerId: id, ttlMs });
   const env: WorkerEnvironment = {
     db,
@@ -111,7 +114,7 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
       retryDelayMs: options.retryDelayMs ?? 1_000,
     },
   };
-  const queue = openResumeQueue({ redisUrl, postgresUrl: options.databaseUrl, onError });
+  const queue = openResumeQueue({ redisUrl, postgresUrl: options.databaseUrl, name: options.queue, onError });
   const consumer = queue.consume((job) => deliver(env, job), {
     concurrency,
     lockMs: options.lockMs,
@@ -134,7 +137,7 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
   return {
     id,
     counts: env.counts,
-    async stop() {
+    stop: stopOnce(async () => {
       await consumer.close(options.drainMs ?? 10_000);
       await holds.stop();
       await Promise.all(holds.holds().map((hold) => handBack(db, hold)));
@@ -143,7 +146,7 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
       leaseRedis?.disconnect();
       await Promise.all([db.close(), pulse.close()]);
       log.info({ worker: id, counts: env.counts }, 'resume worker stopped');
-    },
+    }),
   };
 }
 

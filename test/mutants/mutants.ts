@@ -240,6 +240,50 @@ export const MUTANTS: readonly Mutant[] = [
     caught: 'I4',
   },
   {
+    name: 'a key’s last moment leaves out the send window',
+    mutations: [
+      { inside: 'may_repeat', from: '(a.send_within_ms + a.call_timeout_ms)', to: 'a.call_timeout_ms' },
+    ],
+    schedule: 'a provider forgets a key while the request waits to be sent',
+    caught: 'I4',
+  },
+  {
+    name: 'a person’s word is applied to any attempt',
+    mutations: [
+      { inside: 'resolve_action', from: 'a.attempt <> p_attempt', to: 'false' },
+      {
+        inside: 'resolve_action',
+        from: 'run_id, p_action, p_attempt, p_verdict',
+        to: 'run_id, p_action, a.attempt, p_verdict',
+      },
+    ],
+    schedule: 'two people looked for the same attempt',
+    caught: 'I4',
+  },
+  {
+    name: 'a person’s “not executed” counts at any time',
+    mutations: [
+      { inside: 'resolve_action', from: 'clock_timestamp() <= a.absent_after', to: 'false' },
+      { inside: 'settle_action', from: 'clock_timestamp() > a.absent_after', to: 'true' },
+    ],
+    schedule: 'a person looks while the request is under way',
+    caught: 'I4',
+  },
+  {
+    name: 'a decision stands though an identical action has succeeded since',
+    mutations: [{ inside: 'intend_action', from: 'o.settled_at > p.decided_at', to: 'false' }],
+    schedule: 'both of two identical actions are approved at once',
+    caught: 'I4',
+  },
+  {
+    name: 'a run that was asked to stop is given up',
+    mutations: [
+      { inside: 'dead_letter_run', from: 'if r.cancel_requested_at is not null then', to: 'if false then' },
+    ],
+    schedule: 'a run is asked to stop and its last worker dies',
+    caught: 'I9',
+  },
+  {
     name: 'an event does not name the one before',
     mutations: [
       {

@@ -38,6 +38,7 @@ export function addProcesses(program: Command): void {
         runResumeWorker({
           databaseUrl: config.databaseUrl,
           redisUrl: config.redisUrl,
+          queue: config.queue,
           keys: workerKeys(config),
           workflows: await loadWorkflows(workflowsFile(config, flags.workflows)),
           concurrency: flags.concurrency ?? config.concurrency,
@@ -49,7 +50,12 @@ export function addProcesses(program: Command): void {
 
   leaf(program, 'relay', 'publish what was committed').action((_flags: object, command: Command) =>
     keepRunning(command, 'relay', async (config, log) =>
-      runRelay({ databaseUrl: config.databaseUrl, redisUrl: config.redisUrl, log }),
+      runRelay({
+        databaseUrl: config.databaseUrl,
+        redisUrl: config.redisUrl,
+        queue: config.queue,
+        log,
+      }),
     ),
   );
 
