@@ -70,3 +70,113 @@ revoke all on function settle_lookup(text, uuid, uuid, integer, text, uuid, byte
 grant execute on function settle_lookup(text, uuid, uuid, integer, text, uuid, bytea, bytea, text, bigint, timestamptz, integer)
   to countersign_worker;
 grant execute on function ask_action(text, uuid, text) to countersign_api;
+
+-- Notifications: what a person, or whatever calls one, should hear of without looking. Written in the transaction that
+-- causes them, delivered at least once by the relay process. A table of its own, so that neither the outbox's hot path
+-- nor a resume waits for a receiver.
+create table notifications (
+  id uuid primary key default gen_random_uuid(),
+  tenant text not null,
+  run_id uuid not null,
+  kind text not null constraint "a notification is of a known kind" check (kind in (
+    'contradiction', 'action_waits_for_person', 'run_dead_lettered', 'security_alert', 'outbox_dead', 'approval_requested')),
+  code text,
+  action_id uuid,
+  approval_id uuid,
+  created_at timestamptz not null default clock_timestamp(),
+  available_at timestamptz not null default clock_timestamp(),
+  tries integer not null default 0,
+  claimed_until timestamptz,
+  claim_token uuid,
+  delivered_at timestamptz
+);
+comment on table notifications is 'What a person should hear of. Ids and codes only; delivered at least once, under a stable id.';
+comment on column notifications.kind is 'The kind of the event that caused it, or outbox_dead. All but approval_requested are alerts.';
+comment on column notifications.tries is 'Deliveries that failed. There is no last one: the waits between them grow to a bound.';
+-- Alerts first: a morning's worth of requests must not stand before a contradiction.
+create index notifications_to_deliver on notifications ((kind = 'approval_requested'), available_at) where delivered_at is null;
+create index notifications_alerts on notifications (kind) where kind <> 'approval_requested';
+create index notifications_of_tenant on notifications (tenant, created_at);
+
+alter table notifications enable row level security;
+alter table notifications force row level security;
+create policy "only the named tenant" on notifications using (tenant = nullif(current_setting('countersign.tenant', true), ''));
+create policy "loops deliver" on notifications for all to countersign_loops using (true);
+
+-- An event that a person should hear of. A trigger, so that no way of writing events can forget it; its condition is
+-- all that the other kinds pay. Definer, so that nobody else needs to be let into the table.
+create function notify_of_event() returns trigger
+language plpgsql security definer set search_path = countersign, pg_temp
+as $$
+begin
+  insert into notifications (tenant, run_id, kind, code, action_id, approval_id)
+  values (new.tenant, new.run_id, new.kind,
+    coalesce(new.data ->> 'code', new.data ->> 'reason', case when new.kind = 'action_waits_for_person' then 'MAY_NOT_REPEAT' end),
+    (new.data ->> 'action')::uuid, (new.data ->> 'approval')::uuid);
+  return null;
+end
+$$;
+create trigger notify after insert on events for each row
+  when (new.kind in ('contradiction', 'action_waits_for_person', 'run_dead_lettered', 'security_alert', 'approval_requested'))
+  execute function notify_of_event();
+
+-- An announcement that could not be published. Only the statement that gives a row up names dead_at.
+create function notify_of_dead_outbox() returns trigger
+language plpgsql security definer set search_path = countersign, pg_temp
+as $$
+begin
+  insert into notifications (tenant, run_id, kind, code) values (new.tenant, new.run_id, 'outbox_dead', new.dead_reason);
+  return null;
+end
+$$;
+create trigger notify after update of dead_at on outbox for each row
+  when (old.dead_at is null and new.dead_at is not null)
+  execute function notify_of_dead_outbox();
+
+-- Notifier: takes due notifications for p_claim_ms, alerts first. As claim_outbox: the network happens outside any
+-- transaction, and a claim lapses with whoever held it.
+create function claim_notifications(p_limit integer, p_claim_ms integer, p_token uuid)
+returns table (id uuid, kind text, tenant text, run_id uuid, action_id uuid, approval_id uuid, code text, at timestamptz)
+language sql security definer set search_path = countersign, pg_temp
+as $$
+  update notifications n set claim_token = p_token, claimed_until = clock_timestamp() + p_claim_ms * interval '1 millisecond'
+  from (
+    select c.id from notifications c
+    where c.delivered_at is null and c.available_at <= clock_timestamp()
+      and (c.claimed_until is null or c.claimed_until < clock_timestamp())
+    order by (c.kind = 'approval_requested'), c.available_at limit p_limit for update skip locked) due
+  where n.id = due.id
+  returning n.id, n.kind, n.tenant, n.run_id, n.action_id, n.approval_id, n.code, n.created_at
+$$;
+
+create function mark_notifications_delivered(p_ids uuid[], p_token uuid) returns void
+language sql security definer set search_path = countersign, pg_temp
+as $$
+  update notifications set delivered_at = clock_timestamp(), claimed_until = null
+  where id = any (p_ids) and claim_token = p_token and delivered_at is null
+$$;
+
+-- Not delivered: tried again after p_first_ms, doubled with each try up to p_most_ms, with up to a fifth of jitter. Never
+-- given up: an alert that nobody could receive is still true, and the gauge of what waits says that the receiver is gone.
+create function mark_notifications_failed(p_ids uuid[], p_token uuid, p_first_ms integer, p_most_ms integer) returns void
+language sql security definer set search_path = countersign, pg_temp
+as $$
+  update notifications set claimed_until = null, tries = tries + 1,
+    available_at = clock_timestamp()
+      + least(p_first_ms * power(2, least(tries, 20)), p_most_ms) * (1 + random() / 5) * interval '1 millisecond'
+  where id = any (p_ids) and claim_token = p_token and delivered_at is null
+$$;
+
+grant create on schema countersign to countersign_loops;
+alter function notify_of_event() owner to countersign_loops;
+alter function notify_of_dead_outbox() owner to countersign_loops;
+alter function claim_notifications(integer, integer, uuid) owner to countersign_loops;
+alter function mark_notifications_delivered(uuid[], uuid) owner to countersign_loops;
+alter function mark_notifications_failed(uuid[], uuid, integer, integer) owner to countersign_loops;
+revoke create on schema countersign from countersign_loops;
+revoke all on function notify_of_event(), notify_of_dead_outbox(), claim_notifications(integer, integer, uuid),
+  mark_notifications_delivered(uuid[], uuid), mark_notifications_failed(uuid[], uuid, integer, integer) from public;
+grant select, insert, update on notifications to countersign_loops;
+grant select on notifications to countersign_api;
+grant execute on function claim_notifications(integer, integer, uuid), mark_notifications_delivered(uuid[], uuid),
+  mark_notifications_failed(uuid[], uuid, integer, integer) to countersign_relay;

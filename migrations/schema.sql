@@ -140,6 +140,7 @@ table events
   previous bytea not null
   digest bytea not null
   constraint events_pkey PRIMARY KEY (tenant, run_id, n)
+  CREATE TRIGGER notify AFTER INSERT ON events FOR EACH ROW WHEN ((new.kind = ANY (ARRAY['contradiction'::text, 'action_waits_for_person'::text, 'run_dead_lettered'::text, 'security_alert'::text, 'approval_requested'::text]))) EXECUTE FUNCTION notify_of_event()
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -169,6 +170,30 @@ table model_calls
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
+table notifications
+  -- What a person should hear of. Ids and codes only; delivered at least once, under a stable id.
+  id uuid not null default gen_random_uuid()
+  tenant text not null
+  run_id uuid not null
+  kind text not null  -- The kind of the event that caused it, or outbox_dead. All but approval_requested are alerts.
+  code text
+  action_id uuid
+  approval_id uuid
+  created_at timestamp with time zone not null default clock_timestamp()
+  available_at timestamp with time zone not null default clock_timestamp()
+  tries integer not null default 0  -- Deliveries that failed. There is no last one: the waits between them grow to a bound.
+  claimed_until timestamp with time zone
+  claim_token uuid
+  delivered_at timestamp with time zone
+  constraint "a notification is of a known kind" CHECK ((kind = ANY (ARRAY['contradiction'::text, 'action_waits_for_person'::text, 'run_dead_lettered'::text, 'security_alert'::text, 'outbox_dead'::text, 'approval_requested'::text])))
+  constraint notifications_pkey PRIMARY KEY (id)
+  CREATE INDEX notifications_alerts ON notifications USING btree (kind) WHERE (kind <> 'approval_requested'::text)
+  CREATE INDEX notifications_of_tenant ON notifications USING btree (tenant, created_at)
+  CREATE INDEX notifications_to_deliver ON notifications USING btree (((kind = 'approval_requested'::text)), available_at) WHERE (delivered_at IS NULL)
+  row level security, forced
+  policy "loops deliver" for * to countersign_loops using (true)
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
 table outbox
   -- Resume announcements, committed with the state that caused them. The id is the job's id.
   id uuid not null default gen_random_uuid()
@@ -190,6 +215,7 @@ table outbox
   CREATE INDEX outbox_dead ON outbox USING btree (dead_at) WHERE (dead_at IS NOT NULL)
   CREATE INDEX outbox_of_run ON outbox USING btree (tenant, run_id, "position")
   CREATE INDEX outbox_to_send ON outbox USING btree ("position") WHERE ((sent_at IS NULL) AND (dead_at IS NULL))
+  CREATE TRIGGER notify AFTER UPDATE OF dead_at ON outbox FOR EACH ROW WHEN (((old.dead_at IS NULL) AND (new.dead_at IS NOT NULL))) EXECUTE FUNCTION notify_of_dead_outbox()
   row level security, forced
   policy "loops publish" for * to countersign_loops using (true)
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -365,6 +391,8 @@ function cancel_run(p_tenant text, p_run uuid, p_subject text, OUT outcome text,
   body sha256 7ba75b3184c8fd1e731e2ff53a4007bda859d9969cb4486a11b2161d8a5e91b2
 function claim_actions_to_reconcile(p_limit integer, p_lease_ms bigint, p_workflows text[]) returns TABLE(tenant text, run_id uuid, action_id uuid) language sql security definer owner countersign_loops
   body sha256 1f927e2538722859402b8837ae2e7962599e6068fde903657de3281d798ec5d6
+function claim_notifications(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, kind text, tenant text, run_id uuid, action_id uuid, approval_id uuid, code text, at timestamp with time zone) language sql security definer owner countersign_loops
+  body sha256 5cc1e0010aa1075b3fea9a7b6294958b1f7a12def8a363bf79bfae7e6e4fb04b
 function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
   body sha256 86eb8271039832fb3448d8ddfd29bfacc19a7b2f1b081235a2982008291e3837
 function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
@@ -399,12 +427,20 @@ function load_run(p_tenant text, p_run uuid, OUT run jsonb, OUT sealed bytea, OU
   body sha256 f304af3ee5c59f78eff9186d668c3fd77015d20f3a242a713caedb84c5862437
 function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb language plpgsql owner migrator
   body sha256 9424443ba50afe82045f6d0282acbbb4082fc383b8bdfa85bea7a9d3efbeef33
+function mark_notifications_delivered(p_ids uuid[], p_token uuid) returns void language sql security definer owner countersign_loops
+  body sha256 2999b2af690a2cd7b1a334ac275dcd97ed42a59c5e54d85fe00997a8d47356a0
+function mark_notifications_failed(p_ids uuid[], p_token uuid, p_first_ms integer, p_most_ms integer) returns void language sql security definer owner countersign_loops
+  body sha256 6c6fa572798a0ddccec9f125a5a65c856b0f1cd149b2bc4ce0d2cc0e65c9b927
 function mark_outbox_failed(p_id uuid, p_token uuid, p_counts boolean, p_budget integer, p_retry_ms integer, p_reason text) returns void language sql security definer owner countersign_loops
   body sha256 d058a4a622add34c30cde9e6277a540e11605174e480ac65f25a447d5d7ef93f
 function mark_outbox_sent(p_ids uuid[], p_token uuid) returns integer language sql security definer owner countersign_loops
   body sha256 563fcbcbd0c18654d4a143b9e0ee934a0422c149695df13d2fec06f84f7ee0ca
 function may_repeat(a actions) returns boolean language sql owner migrator
   body sha256 ef2facf3cb85adc7881470e7aa95d5b8e75ef61d0e2f5de4c06957b44f3717a8
+function notify_of_dead_outbox() returns trigger language plpgsql security definer owner countersign_loops
+  body sha256 11ab250039a1eab71b1837b33bb05d074fa4b264409da07480a6d6dda00e0db1
+function notify_of_event() returns trigger language plpgsql security definer owner countersign_loops
+  body sha256 4f4833fe39856ee1ccb2468ba5b243995a3c9af94c5b44daad1070d01ab20ef2
 function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
   body sha256 144e329c784c3229ebccc427136e58067cdd96c672fa331ca954ee3a9ac7dc64
 function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb) returns text language plpgsql owner migrator
@@ -475,6 +511,7 @@ countersign_api: SELECT (action_id, attempt, id, outcome, received_at, run_id, s
 countersign_api: SELECT (created_at, epoch, number, run_id, state_schema, tenant) on checkpoints
 countersign_api: SELECT on dead_letters
 countersign_api: SELECT on migrations
+countersign_api: SELECT on notifications
 countersign_api: SELECT on sessions
 countersign_api: SELECT on tenants
 countersign_api: SELECT on workers
@@ -485,15 +522,16 @@ countersign_api: SELECT, UPDATE on runs
 countersign_api: execute append_event, as_tenant, ask_action, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, may_repeat, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
 countersign_loops: DELETE, INSERT, SELECT, UPDATE on workers
 countersign_loops: INSERT, SELECT on workflows
+countersign_loops: INSERT, SELECT, UPDATE on notifications
 countersign_loops: SELECT (decide_before, execute_before, id, run_id, state, tenant) on approvals
 countersign_loops: SELECT (epoch, held_until, holder, id, looked_at, manifest, reason, state_schema, status, tenant, version, workflow) on runs
 countersign_loops: SELECT (id, reconcile_after, recovery, run_id, state, tenant) on actions
 countersign_loops: SELECT, UPDATE on outbox
 countersign_loops: UPDATE (held_until) on runs
 countersign_loops: UPDATE (reconcile_after) on actions
-countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_outbox, mark_outbox_failed, mark_outbox_sent, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
+countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_notifications, claim_outbox, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent, notify_of_dead_outbox, notify_of_event, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
 countersign_relay: SELECT on migrations
-countersign_relay: execute claim_outbox, mark_outbox_failed, mark_outbox_sent
+countersign_relay: execute claim_notifications, claim_outbox, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent
 countersign_worker: DELETE, INSERT, SELECT on session_items
 countersign_worker: INSERT, SELECT on checkpoints
 countersign_worker: INSERT, SELECT on dead_letters

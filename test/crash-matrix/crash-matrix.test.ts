@@ -20,6 +20,7 @@ const NOT_REACHED: Readonly<Record<string, string>> = {
   unended_runs: 'reads only, for `versions`',
   mark_outbox_failed:
     'reached where publishing fails, so by the faults at `publish`; test/race/outbox.test.ts',
+  mark_notifications_failed: 'a receiver that refuses; test/notifications',
   park_run: 'a deploy that cannot carry the run; test/flow/deploys.test.ts',
   quarantine_run: 'damaged state; test/security/damaged.test.ts',
   release_quarantine: 'an operator, after damaged state; test/security/damaged.test.ts',

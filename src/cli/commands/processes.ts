@@ -9,6 +9,7 @@ import {
 } from '../../config.ts';
 import { runApi } from '../../http/index.ts';
 import { createLog, type Log } from '../../log.ts';
+import { sinkOf } from '../../notifications/index.ts';
 import {
   type ProcessName,
   readyLine,
@@ -49,7 +50,12 @@ export function addProcesses(program: Command): void {
 
   leaf(program, 'relay', 'publish what was committed').action((_flags: object, command: Command) =>
     keepRunning(command, 'relay', async (config, log) =>
-      runRelay({ databaseUrl: config.databaseUrl, redisUrl: config.redisUrl, log }),
+      runRelay({
+        databaseUrl: config.databaseUrl,
+        redisUrl: config.redisUrl,
+        notify: sinkOf(config),
+        log,
+      }),
     ),
   );
 
