@@ -180,3 +180,47 @@ grant select, insert, update on notifications to countersign_loops;
 grant select on notifications to countersign_api;
 grant execute on function claim_notifications(integer, integer, uuid), mark_notifications_delivered(uuid[], uuid),
   mark_notifications_failed(uuid[], uuid, integer, integer) to countersign_relay;
+
+-- The fleet in numbers, for one scrape: counts and ages over every tenant, and nothing that tells one from another. Runs
+-- that have ended, and what was sent, are not counted: those numbers only grow, and would be read row by row.
+create function fleet_numbers() returns table (name text, label text, value integer)
+language sql stable security definer set search_path = countersign, pg_temp
+as $$
+  select 'runs', r.status, count(*)::integer from runs r where r.ended_at is null group by r.status
+  union all
+  select 'oldest_ready_seconds', '', floor(extract(epoch from clock_timestamp() - min(r.changed_at)))::integer
+    from runs r where r.ended_at is null and r.status = 'ready' having count(*) > 0
+  union all
+  select 'approvals_pending', '', count(*)::integer from approvals p where p.state = 'pending'
+  union all
+  select 'actions_open', a.state, count(*)::integer from actions a
+    where a.state in ('dispatched', 'outcome_unknown') group by a.state
+  union all
+  select 'actions_waiting_for_person', '', count(*)::integer from actions a
+    where a.state = 'outcome_unknown' and a.reconcile_after is null
+  union all
+  select 'outbox_unsent', '', count(*)::integer from outbox o where o.sent_at is null and o.dead_at is null
+  union all
+  select 'outbox_oldest_due_seconds', '', floor(extract(epoch from clock_timestamp() - min(o.available_at)))::integer
+    from outbox o where o.sent_at is null and o.dead_at is null and o.available_at <= clock_timestamp() having count(*) > 0
+  union all
+  select 'outbox_dead', '', count(*)::integer from outbox o where o.dead_at is not null
+  union all
+  select 'dead_letters_open', d.class, count(*)::integer from dead_letters d where d.closed_as is null group by d.class
+  union all
+  select 'notifications_undelivered', '', count(*)::integer from notifications n where n.delivered_at is null
+  union all
+  select 'alerts', n.kind, count(*)::integer from notifications n where n.kind <> 'approval_requested' group by n.kind
+  union all
+  select 'workers_alive', w.kind, count(*)::integer from workers w
+    where w.stopped_at is null and w.alive_until > clock_timestamp() group by w.kind
+$$;
+create index dead_letters_open on dead_letters (class) where closed_as is null;
+create policy "loops see ids" on dead_letters for select to countersign_loops using (true);
+grant select (class, closed_as) on dead_letters to countersign_loops;
+grant select (changed_at, ended_at) on runs to countersign_loops;
+grant create on schema countersign to countersign_loops;
+alter function fleet_numbers() owner to countersign_loops;
+revoke create on schema countersign from countersign_loops;
+revoke all on function fleet_numbers() from public;
+grant execute on function fleet_numbers() to countersign_api;

@@ -126,7 +126,9 @@ table dead_letters
   constraint "a run has one dead letter per round" UNIQUE (tenant, run_id, round)
   constraint dead_letters_pkey PRIMARY KEY (tenant, id)
   constraint dead_letters_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  CREATE INDEX dead_letters_open ON dead_letters USING btree (class) WHERE (closed_as IS NULL)
   row level security, forced
+  policy "loops see ids" for r to countersign_loops using (true)
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
 table events
@@ -413,6 +415,8 @@ function fingerprint_of(a actions, p approvals) returns text language sql owner 
   body sha256 28143137541f5157ea321b051730f7e3dbc867d4829fc7c0445f758e4cfa0cec
 function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator
   body sha256 051f5e12449547e3017e4a06b74fa940c0eb25bac8e8ecb5ab22b7f416b8178f
+function fleet_numbers() returns TABLE(name text, label text, value integer) language sql security definer owner countersign_loops
+  body sha256 4dd026d0513aa942c3e8e21b05bcd9f0763e350815077673ea12f064180dda5d
 function free_session(p_tenant text, p_session text, p_supersede boolean, p_client_key text) returns uuid language plpgsql owner migrator
   body sha256 77a39c0078963842ab3d46a1fa506e97d85ad52da223e15b4120410ead7b3941
 function hold_for_identical(a actions) returns boolean language plpgsql owner migrator
@@ -519,17 +523,18 @@ countersign_api: SELECT on workflows
 countersign_api: SELECT, UPDATE on actions
 countersign_api: SELECT, UPDATE on approvals
 countersign_api: SELECT, UPDATE on runs
-countersign_api: execute append_event, as_tenant, ask_action, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, may_repeat, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
+countersign_api: execute append_event, as_tenant, ask_action, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, fleet_numbers, may_repeat, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
 countersign_loops: DELETE, INSERT, SELECT, UPDATE on workers
 countersign_loops: INSERT, SELECT on workflows
 countersign_loops: INSERT, SELECT, UPDATE on notifications
+countersign_loops: SELECT (changed_at, ended_at, epoch, held_until, holder, id, looked_at, manifest, reason, state_schema, status, tenant, version, workflow) on runs
+countersign_loops: SELECT (class, closed_as) on dead_letters
 countersign_loops: SELECT (decide_before, execute_before, id, run_id, state, tenant) on approvals
-countersign_loops: SELECT (epoch, held_until, holder, id, looked_at, manifest, reason, state_schema, status, tenant, version, workflow) on runs
 countersign_loops: SELECT (id, reconcile_after, recovery, run_id, state, tenant) on actions
 countersign_loops: SELECT, UPDATE on outbox
 countersign_loops: UPDATE (held_until) on runs
 countersign_loops: UPDATE (reconcile_after) on actions
-countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_notifications, claim_outbox, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent, notify_of_dead_outbox, notify_of_event, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
+countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_notifications, claim_outbox, fleet_numbers, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent, notify_of_dead_outbox, notify_of_event, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
 countersign_relay: SELECT on migrations
 countersign_relay: execute claim_notifications, claim_outbox, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent
 countersign_worker: DELETE, INSERT, SELECT on session_items
