@@ -67,7 +67,7 @@ returns table (tenant text, run_id uuid)
 language sql security definer set search_path = countersign, pg_temp
 as $$
   select r.tenant, r.id from runs r
-  where r.status = 'parked' and r.reason = 'NO_CAPABLE_WORKER' and r.workflow || '@' || r.version = any (p_workflows)
+  where r.status = 'parked' and r.workflow || '@' || r.version = any (p_workflows)
   order by r.looked_at limit p_limit
 $$;
 

@@ -71,6 +71,49 @@ grant execute on function settle_lookup(text, uuid, uuid, integer, text, uuid, b
   to countersign_worker;
 grant execute on function ask_action(text, uuid, text) to countersign_api;
 
+-- Parks: a run that a worker claimed and could not carry (a key is missing, a tool is not guarded) is tried again after a
+-- growing wait, without spending an attempt. Counted since a capable worker last started, and since its last progress:
+-- either may have put it right.
+alter table runs add column parked_times integer not null default 0, add column parked_at timestamptz;
+comment on column runs.parked_times is 'How often in a row workers found that they could not carry it.';
+
+create function worker_started_since(r runs, p_at timestamptz) returns setof uuid
+language sql stable
+as $$
+  select w.id from workers w
+  where w.kind = 'resume' and w.stopped_at is null and w.alive_until > clock_timestamp() and w.started_at > p_at
+    and r.workflow || '@' || r.version = any (w.workflows)
+$$;
+
+-- The caller holds the lock and has just parked it.
+create function count_park(p_tenant text, p_run uuid) returns void
+language plpgsql
+as $$
+begin
+  update runs r set parked_at = clock_timestamp(),
+    parked_times = case
+      when exists (select 1 from worker_started_since(r, r.parked_at))
+        or exists (select 1 from events e where e.tenant = p_tenant and e.run_id = p_run and e.at > r.parked_at
+          and e.kind in ('checkpoint_stored', 'action_prepared', 'action_succeeded', 'action_failed'))
+      then 1 else r.parked_times + 1 end
+  where r.tenant = p_tenant and r.id = p_run;
+end
+$$;
+
+-- Until when a sweep leaves a parked run alone: the sweep's patience, doubled with each park in a row, at most 10 minutes.
+-- Null, or past: it may be tried.
+create function parked_until(r runs, p_patience_ms bigint) returns timestamptz
+language sql stable
+as $$
+  select r.parked_at + least(p_patience_ms * power(2, least(r.parked_times - 1, 20)), greatest(p_patience_ms, 600000)) * interval '1 millisecond'
+  where r.status = 'parked' and r.reason <> 'NO_CAPABLE_WORKER' and r.parked_times > 0
+    and not exists (select 1 from worker_started_since(r, r.parked_at))
+$$;
+
+revoke all on function worker_started_since(runs, timestamptz), count_park(text, uuid), parked_until(runs, bigint) from public;
+grant execute on function worker_started_since(runs, timestamptz), count_park(text, uuid), parked_until(runs, bigint)
+  to countersign_worker;
+
 -- Notifications: what a person, or whatever calls one, should hear of without looking. Written in the transaction that
 -- causes them, delivered at least once by the relay process. A table of its own, so that neither the outbox's hot path
 -- nor a resume waits for a receiver.

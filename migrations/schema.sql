@@ -271,6 +271,8 @@ table runs
   changed_at timestamp with time zone not null default clock_timestamp()
   looked_at timestamp with time zone not null default clock_timestamp()  -- When a sweep last looked at it; infinity while only a person may move it.
   ended_at timestamp with time zone
+  parked_times integer not null default 0  -- How often in a row workers found that they could not carry it.
+  parked_at timestamp with time zone
   constraint "a client key starts one run" UNIQUE (tenant, client_key)
   constraint "a completed run has its output" CHECK (((status <> 'completed'::text) OR (sealed_output IS NOT NULL)))
   constraint "a run is in a known status" CHECK ((status = ANY (ARRAY['ready'::text, 'running'::text, 'awaiting_approval'::text, 'awaiting_reconciliation'::text, 'parked'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'quarantined'::text, 'dead_lettered'::text])))
@@ -403,6 +405,8 @@ function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) r
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 e287c6d15264dabc94a0ebeb888e5219cc4e91edd0e2481732e9ad7349fa358f
+function count_park(p_tenant text, p_run uuid) returns void language plpgsql owner migrator
+  body sha256 2849a9b378efcd8ad1f6eefb745f6792a7ac426e3fe1d503580369f5dfb18adf
 function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void language plpgsql owner migrator
   body sha256 9ceeb95eefc5ba51e65ed54e49e6a8d93ade7a1c6855fd41878e708b57f69e98
 function decide_approval(p_tenant text, p_approval uuid, p_verdict text, p_subject text, p_fingerprint text, p_vote uuid, p_sealed_words bytea, OUT outcome text, OUT state text, OUT decision_id uuid, OUT decided_by text, OUT decided_at timestamp with time zone, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
@@ -446,7 +450,9 @@ function notify_of_dead_outbox() returns trigger language plpgsql security defin
 function notify_of_event() returns trigger language plpgsql security definer owner countersign_loops
   body sha256 4f4833fe39856ee1ccb2468ba5b243995a3c9af94c5b44daad1070d01ab20ef2
 function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
-  body sha256 144e329c784c3229ebccc427136e58067cdd96c672fa331ca954ee3a9ac7dc64
+  body sha256 e0c114ab18ac1275ca1828b81f51b27b6fa85b657f779ba43daa28ba3363e5c1
+function parked_until(r runs, p_patience_ms bigint) returns timestamp with time zone language sql owner migrator
+  body sha256 cc54e387ffdf9f7db7fee49db38587c672157a985a5013b49c57605c2ad7daed
 function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb) returns text language plpgsql owner migrator
   body sha256 a9010b86d612998b9a1f33eccbc3d273ecf8950139494d234f16434c8e10a57b
 function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
@@ -476,7 +482,7 @@ function runs_to_repeat(p_limit integer) returns TABLE(tenant text, run_id uuid)
 function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 7f1b732971196e49118cd870ab7e2c1866cd9553f8bbf1b3901702cf91ef378d
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
-  body sha256 779b92d6f8cf6c9681ad832ce788f980f5f94c6c2411bf5e95b30c6b3ebb6ba6
+  body sha256 952c0fd7dcc14324f1678a4fc717ec4300eb59157c3d6e625c2d0fb9b4bf4b25
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
   body sha256 340733ca67b2b7152dc25e4fecbe892ad15f03a289acbecfae274a3facc9fa7c
 function settle_lookup(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_backoff_ms bigint, p_asked_at timestamp with time zone, p_budget integer, OUT outcome text, OUT run_status text, OUT waits boolean) returns record language plpgsql owner migrator
@@ -502,9 +508,11 @@ function supersede_journal(p_tenant text, p_run uuid, p_epoch integer, p_path te
 function supersede_run(p_tenant text, p_run uuid) returns void language plpgsql owner migrator
   body sha256 8ab7a111f3e6bd2fb32074f4e581fe6e511b50faccb8e1efc477ffb80f594972
 function sweep_run(p_tenant text, p_run uuid, p_patience_ms bigint) returns text language plpgsql owner migrator
-  body sha256 e2446f99559845027f4515df10d5d4be20b9b0696ed4d35d56d73c92ff8c21de
+  body sha256 051d0a8d9bfb1267e678d6581a36975c99bf189a1ad670404f1222ce4ef3cf67
 function unended_runs(p_limit integer, p_after uuid) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 6644292d54905a58d9f18fa97c343693c34de04715f992e6dddca9136077ef91
+function worker_started_since(r runs, p_at timestamp with time zone) returns SETOF uuid language sql owner migrator
+  body sha256 dde45c91572683b5c2c2b6e698f56620d577a6e5721bf09d42d8a541d1d8afdf
 
 -- Grants
 
@@ -554,4 +562,4 @@ countersign_worker: SELECT on workers
 countersign_worker: SELECT on workflows
 countersign_worker: SELECT, UPDATE on runs
 countersign_worker: SELECT, UPDATE on sessions
-countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, free_session, hold_for_identical, intend_action, journal_response, load_action_to_reconcile, load_run, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_lookup, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs
+countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_park, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, free_session, hold_for_identical, intend_action, journal_response, load_action_to_reconcile, load_run, load_session, may_repeat, park_run, parked_until, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_lookup, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs, worker_started_since

@@ -40,6 +40,7 @@ type RunRow = {
   wake: number;
   held_ms: number | null;
   attempts_in_round: number;
+  parked_times: number;
   cancelling: boolean;
   unsent: number;
   dead: number;
@@ -64,7 +65,7 @@ type ActionRow = {
 
 /** parameter: run id. Zero rows: no such run of this tenant. */
 const RUN = `
-  select r.id, r.workflow, r.version, r.status, r.reason, r.wake, r.attempts_in_round, r.cancel_requested_at is not null as cancelling,
+  select r.id, r.workflow, r.version, r.status, r.reason, r.wake, r.attempts_in_round, r.parked_times, r.cancel_requested_at is not null as cancelling,
     floor(extract(epoch from r.held_until - clock_timestamp()) * 1000)::integer as held_ms,
     (select count(*)::integer from countersign.outbox o where o.tenant = r.tenant and o.run_id = r.id and o.sent_at is null and o.dead_at is null) as unsent,
     (select count(*)::integer from countersign.outbox o where o.tenant = r.tenant and o.run_id = r.id and o.dead_at is not null) as dead,
@@ -236,7 +237,7 @@ function statusSteps(run: RunRow): string[] {
       return [
         run.reason === 'NO_CAPABLE_WORKER'
           ? `No live worker can carry ${run.workflow}@${run.version}; start one and the run goes on by itself. Approvals stay valid until their deadline.`
-          : `A worker could not carry it (${run.reason}); put that right and the sweep tries again by itself.`,
+          : `A worker could not carry it (${run.reason}), ${run.parked_times} time(s) in a row, and no attempt was spent. Put that right: it is tried again as soon as a worker starts, and by itself after waits that grow to 10 minutes.`,
       ];
     case 'quarantined':
       return [
