@@ -105,7 +105,12 @@ function buildApp(db: Database, options: ApiOptions): FastifyInstance {
       return answerFor(error, '').body;
     }
   });
-  const env = { db, keys: options.keys, authenticate: makeAuthenticator(options.tokens) };
+  const env = {
+    db,
+    keys: options.keys,
+    authenticate: makeAuthenticator(options.tokens),
+    log: options.log,
+  };
   addRunRoutes(app, env);
   addApprovalRoutes(app, env);
   addMetricsRoute(app, env);
