@@ -515,6 +515,7 @@ begin
   end if;
   update runs set attempts_in_round = greatest(attempts_in_round - 1, 0) where tenant = p_tenant and id = p_run;
   perform settle_parked(p_tenant, p_run, p_reason);
+  perform count_park(p_tenant, p_run);
   return 'parked';
 end
 $$;

@@ -229,7 +229,7 @@ begin
     end if;
   end if;
 
-  update actions t set state = 'dispatched', attempt = t.attempt + 1, held_by = null,
+  update actions t set state = 'dispatched', attempt = t.attempt + 1, held_by = null, reconcile_tries = 0,
     first_dispatched_at = coalesce(t.first_dispatched_at, at_time), dispatched_at = at_time,
     deadline_at = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond',
     absent_after = at_time + (t.send_within_ms + t.call_timeout_ms + coalesce(t.settles_within_ms, 0)) * interval '1 millisecond',
@@ -327,7 +327,8 @@ begin
       update actions t set reconcile_tries = t.reconcile_tries + 1,
         reconcile_after = clock_timestamp() + coalesce(p_backoff_ms, 0) * interval '1 millisecond'
       where t.tenant = p_tenant and t.id = p_action;
-      perform append_event(p_tenant, p_run, 'action_asked', jsonb_build_object('action', p_action, 'attempt', p_attempt, 'answer', p_outcome));
+      perform append_event(p_tenant, p_run, 'action_asked', jsonb_strip_nulls(jsonb_build_object(
+        'action', p_action, 'attempt', p_attempt, 'answer', p_outcome, 'reason', p_reason)));
       run_status := settle_run_status(p_tenant, p_run, false);
     end if;
     outcome := 'kept';

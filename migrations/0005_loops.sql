@@ -70,7 +70,7 @@ returns table (tenant text, run_id uuid)
 language sql security definer set search_path = countersign, pg_temp
 as $$
   select r.tenant, r.id from runs r
-  where r.status = 'parked' and r.reason = 'NO_CAPABLE_WORKER' and r.workflow || '@' || r.version = any (p_workflows)
+  where r.status = 'parked' and r.workflow || '@' || r.version = any (p_workflows)
   order by r.looked_at limit p_limit
 $$;
 
@@ -121,16 +121,17 @@ begin
   end if;
   -- Nobody can be asked about these: they wait for a named person, and are not due again.
   update actions a set reconcile_after = null
-  where a.tenant = p_tenant and a.id = p_action and a.state = 'outcome_unknown' and a.recovery in ('manual', 'transactional');
+  where a.tenant = p_tenant and a.id = p_action and a.state = 'outcome_unknown' and a.recovery in ('manual', 'transactional')
+    and a.reconcile_after is not null;
   if found then
-    return;
+    perform append_event(p_tenant, p_run, 'action_waits_for_person', jsonb_build_object('action', p_action, 'reason', 'NOBODY_TO_ASK'));
   end if;
   return query
     select r.workflow, r.version, a.tool, a.recovery::text, a.state::text, a.attempt, a.effective_digest, a.sealed_arguments,
       a.absent_after, a.reconcile_tries, clock_timestamp(), a.reissue::text
     from actions a join runs r on r.tenant = a.tenant and r.id = a.run_id
     where a.tenant = p_tenant and a.id = p_action and a.run_id = p_run and a.state = 'outcome_unknown'
-      and a.recovery <> 'idempotent';
+      and a.recovery = 'lookup';
 end
 $$;
 

@@ -121,7 +121,9 @@ table dead_letters
   constraint "a run has one dead letter per round" UNIQUE (tenant, run_id, round)
   constraint dead_letters_pkey PRIMARY KEY (tenant, id)
   constraint dead_letters_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  CREATE INDEX dead_letters_open ON dead_letters USING btree (class) WHERE (closed_as IS NULL)
   row level security, forced
+  policy "loops see ids" for r to countersign_loops using (true)
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
 table events
@@ -135,6 +137,7 @@ table events
   previous bytea not null
   digest bytea not null
   constraint events_pkey PRIMARY KEY (tenant, run_id, n)
+  CREATE TRIGGER notify AFTER INSERT ON events FOR EACH ROW WHEN ((new.kind = ANY (ARRAY['contradiction'::text, 'action_waits_for_person'::text, 'run_dead_lettered'::text, 'security_alert'::text, 'approval_requested'::text]))) EXECUTE FUNCTION notify_of_event()
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -164,6 +167,30 @@ table model_calls
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
+table notifications
+  -- What a person should hear of. Ids and codes only; delivered at least once, under a stable id.
+  id uuid not null default gen_random_uuid()
+  tenant text not null
+  run_id uuid not null
+  kind text not null  -- The kind of the event that caused it, or outbox_dead. All but approval_requested are alerts.
+  code text
+  action_id uuid
+  approval_id uuid
+  created_at timestamp with time zone not null default clock_timestamp()
+  available_at timestamp with time zone not null default clock_timestamp()
+  tries integer not null default 0  -- Deliveries that failed. There is no last one: the waits between them grow to a bound.
+  claimed_until timestamp with time zone
+  claim_token uuid
+  delivered_at timestamp with time zone
+  constraint "a notification is of a known kind" CHECK ((kind = ANY (ARRAY['contradiction'::text, 'action_waits_for_person'::text, 'run_dead_lettered'::text, 'security_alert'::text, 'outbox_dead'::text, 'approval_requested'::text])))
+  constraint notifications_pkey PRIMARY KEY (id)
+  CREATE INDEX notifications_alerts ON notifications USING btree (kind) WHERE (kind <> 'approval_requested'::text)
+  CREATE INDEX notifications_of_tenant ON notifications USING btree (tenant, created_at)
+  CREATE INDEX notifications_to_deliver ON notifications USING btree (((kind = 'approval_requested'::text)), available_at) WHERE (delivered_at IS NULL)
+  row level security, forced
+  policy "loops deliver" for * to countersign_loops using (true)
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
 table outbox
   -- Resume announcements, committed with the state that caused them. The id is the job's id.
   id uuid not null default gen_random_uuid()
@@ -185,6 +212,7 @@ table outbox
   CREATE INDEX outbox_dead ON outbox USING btree (dead_at) WHERE (dead_at IS NOT NULL)
   CREATE INDEX outbox_of_run ON outbox USING btree (tenant, run_id, "position")
   CREATE INDEX outbox_to_send ON outbox USING btree ("position") WHERE ((sent_at IS NULL) AND (dead_at IS NULL))
+  CREATE TRIGGER notify AFTER UPDATE OF dead_at ON outbox FOR EACH ROW WHEN (((old.dead_at IS NULL) AND (new.dead_at IS NOT NULL))) EXECUTE FUNCTION notify_of_dead_outbox()
   row level security, forced
   policy "loops publish" for * to countersign_loops using (true)
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -236,6 +264,8 @@ table runs
   changed_at timestamp with time zone not null default clock_timestamp()
   looked_at timestamp with time zone not null default clock_timestamp()  -- When a sweep last looked at it; infinity while only a person may move it.
   ended_at timestamp with time zone
+  parked_times integer not null default 0  -- How often in a row workers found that they could not carry it.
+  parked_at timestamp with time zone
   wasted jsonb not null default '{}'::jsonb  -- Model calls that failed or whose answers could not be stored, as far as a worker could still say so.
   constraint "a client key starts one run" UNIQUE (tenant, client_key)
   constraint "a completed run has its output" CHECK ((((status)::text <> 'completed'::text) OR (sealed_output IS NOT NULL)))
@@ -349,12 +379,16 @@ function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) retu
   body sha256 95536b02eb9c64f2941561976614f5bac80b8aec4e669fa0114920a9b16ccaf6
 function as_tenant(p_tenant text) returns void language sql owner migrator
   body sha256 5067f8fbf7e7cb11506c52580ab9478d3929f92691f75e2c518d43923882b0da
+function ask_action(p_tenant text, p_action uuid, p_subject text, OUT outcome text, OUT run_id uuid, OUT run_status text, OUT state text, OUT recovery text) returns record language plpgsql security definer owner migrator
+  body sha256 930bd2b7c811149402090111687720a6786f3e5f63bfe37e0b7ac1127710b9ce
 function can_be_carried(r runs) returns boolean language sql owner migrator
   body sha256 e7bf7c8268ae2236c81771422bc6a1db21f2c8cfbf6910e94d5866e7d61e56b4
 function cancel_run(p_tenant text, p_run uuid, p_subject text, OUT outcome text, OUT status text, OUT in_flight uuid[]) returns record language plpgsql owner migrator
   body sha256 7ba75b3184c8fd1e731e2ff53a4007bda859d9969cb4486a11b2161d8a5e91b2
 function claim_actions_to_reconcile(p_limit integer, p_lease_ms bigint, p_workflows text[]) returns TABLE(tenant text, run_id uuid, action_id uuid) language sql security definer owner countersign_loops
   body sha256 1f927e2538722859402b8837ae2e7962599e6068fde903657de3281d798ec5d6
+function claim_notifications(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, kind text, tenant text, run_id uuid, action_id uuid, approval_id uuid, code text, at timestamp with time zone) language sql security definer owner countersign_loops
+  body sha256 5cc1e0010aa1075b3fea9a7b6294958b1f7a12def8a363bf79bfae7e6e4fb04b
 function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
   body sha256 ae2c0c9c8c5d53c196e9bf8dec2c22ad67822625f501ba55facb5450715b03da
 function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
@@ -363,6 +397,8 @@ function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) r
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 e287c6d15264dabc94a0ebeb888e5219cc4e91edd0e2481732e9ad7349fa358f
+function count_park(p_tenant text, p_run uuid) returns void language plpgsql owner migrator
+  body sha256 2849a9b378efcd8ad1f6eefb745f6792a7ac426e3fe1d503580369f5dfb18adf
 function count_wasted(p_tenant text, p_run uuid, p_wasted jsonb) returns void language plpgsql owner migrator
   body sha256 d27185191596cc28c8796b26b121f53003e073e84c5b717411394fb62947cbea
 function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void language plpgsql owner migrator
@@ -379,28 +415,40 @@ function fingerprint_of(a actions, p approvals) returns text language sql owner 
   body sha256 28143137541f5157ea321b051730f7e3dbc867d4829fc7c0445f758e4cfa0cec
 function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator
   body sha256 8ae5498431919fc6e6e430fed5edefcb2675f0ec59a24eb68729633bca600bdc
+function fleet_numbers() returns TABLE(name text, label text, value integer) language sql security definer owner countersign_loops
+  body sha256 4dd026d0513aa942c3e8e21b05bcd9f0763e350815077673ea12f064180dda5d
 function free_session(p_tenant text, p_session text, p_supersede boolean, p_client_key text) returns uuid language plpgsql owner migrator
   body sha256 77a39c0078963842ab3d46a1fa506e97d85ad52da223e15b4120410ead7b3941
 function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text, p_proposed_digest text, p_effective_digest text, OUT outcome text, OUT state text, OUT reason text, OUT attempt integer, OUT sealed_result bytea) returns record language plpgsql owner migrator
-  body sha256 2bcbd9aff4378057edc744c0b2dd7223cf5b8c303d87c81b2be3c1e596afea8e
+  body sha256 633c891301250d89a3f08eabf57458703f61cdbbec57f78ec17188b43c12dfd2
 function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
   body sha256 70a34f69c0db9a9c8ed562255535693adc57be368e90323a2b63a9740ee2f656
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
-  body sha256 70a255297f63a5e247f337ff4b81af5d3e4aed2e4ccad59c9df5680c5674c3f8
+  body sha256 bbe24fcb7c49623f822966311537d63d4b9f87da2e8d305d28b5843275d27fe7
 function load_run(p_tenant text, p_run uuid, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
   body sha256 b283393b753825fa0404c8155738165e0d2380b1a9d0e0cb836dedc2e5f61935
 function load_segment(r runs, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
   body sha256 04937c7a69f7e5ca58597a15cf9f03e77d20459b7e87f5732d4b0303e01edfd0
 function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb language plpgsql owner migrator
   body sha256 9424443ba50afe82045f6d0282acbbb4082fc383b8bdfa85bea7a9d3efbeef33
+function mark_notifications_delivered(p_ids uuid[], p_token uuid) returns void language sql security definer owner countersign_loops
+  body sha256 2999b2af690a2cd7b1a334ac275dcd97ed42a59c5e54d85fe00997a8d47356a0
+function mark_notifications_failed(p_ids uuid[], p_token uuid, p_first_ms integer, p_most_ms integer) returns void language sql security definer owner countersign_loops
+  body sha256 6c6fa572798a0ddccec9f125a5a65c856b0f1cd149b2bc4ce0d2cc0e65c9b927
 function mark_outbox_failed(p_id uuid, p_token uuid, p_counts boolean, p_budget integer, p_retry_ms integer, p_reason text) returns void language sql security definer owner countersign_loops
   body sha256 d058a4a622add34c30cde9e6277a540e11605174e480ac65f25a447d5d7ef93f
 function mark_outbox_sent(p_ids uuid[], p_token uuid) returns integer language sql security definer owner countersign_loops
   body sha256 7199be55700cbf7f4696aa71edd051877bbaca07e6927b707d6c06e275da716a
 function may_repeat(a actions) returns boolean language sql owner migrator
   body sha256 ef2facf3cb85adc7881470e7aa95d5b8e75ef61d0e2f5de4c06957b44f3717a8
+function notify_of_dead_outbox() returns trigger language plpgsql security definer owner countersign_loops
+  body sha256 11ab250039a1eab71b1837b33bb05d074fa4b264409da07480a6d6dda00e0db1
+function notify_of_event() returns trigger language plpgsql security definer owner countersign_loops
+  body sha256 4f4833fe39856ee1ccb2468ba5b243995a3c9af94c5b44daad1070d01ab20ef2
 function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
-  body sha256 144e329c784c3229ebccc427136e58067cdd96c672fa331ca954ee3a9ac7dc64
+  body sha256 e0c114ab18ac1275ca1828b81f51b27b6fa85b657f779ba43daa28ba3363e5c1
+function parked_until(r runs, p_patience_ms bigint) returns timestamp with time zone language sql owner migrator
+  body sha256 cc54e387ffdf9f7db7fee49db38587c672157a985a5013b49c57605c2ad7daed
 function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb) returns text language plpgsql owner migrator
   body sha256 a9010b86d612998b9a1f33eccbc3d273ecf8950139494d234f16434c8e10a57b
 function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
@@ -430,9 +478,11 @@ function runs_to_repeat(p_limit integer) returns TABLE(tenant text, run_id uuid)
 function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 7f1b732971196e49118cd870ab7e2c1866cd9553f8bbf1b3901702cf91ef378d
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
-  body sha256 779b92d6f8cf6c9681ad832ce788f980f5f94c6c2411bf5e95b30c6b3ebb6ba6
+  body sha256 952c0fd7dcc14324f1678a4fc717ec4300eb59157c3d6e625c2d0fb9b4bf4b25
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 8e533876f6f2fdd01a8af0d168d8cd02d1a2f96b0448069f6b8d5ec3afd0c090
+  body sha256 974ae5b559370cf934fa1157c781564eb56ed05b7c136d52064bb84cabe2719c
+function settle_lookup(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_backoff_ms bigint, p_asked_at timestamp with time zone, p_budget integer, OUT outcome text, OUT run_status text, OUT waits boolean) returns record language plpgsql owner migrator
+  body sha256 feaa6d204dfab050613a75f3edaa32ab9168017644b011df5b05cb159bd780ab
 function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 643841e32f0820c7453fb61b3a6fa92ddb6347b8279d5eae8ae7c5fb39c55740
 function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
@@ -454,9 +504,11 @@ function supersede_journal(p_tenant text, p_run uuid, p_epoch integer, p_path te
 function supersede_run(p_tenant text, p_run uuid) returns void language plpgsql owner migrator
   body sha256 8ab7a111f3e6bd2fb32074f4e581fe6e511b50faccb8e1efc477ffb80f594972
 function sweep_run(p_tenant text, p_run uuid, p_patience_ms bigint) returns text language plpgsql owner migrator
-  body sha256 e2446f99559845027f4515df10d5d4be20b9b0696ed4d35d56d73c92ff8c21de
+  body sha256 051d0a8d9bfb1267e678d6581a36975c99bf189a1ad670404f1222ce4ef3cf67
 function unended_runs(p_limit integer, p_after uuid) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 6644292d54905a58d9f18fa97c343693c34de04715f992e6dddca9136077ef91
+function worker_started_since(r runs, p_at timestamp with time zone) returns SETOF uuid language sql owner migrator
+  body sha256 dde45c91572683b5c2c2b6e698f56620d577a6e5721bf09d42d8a541d1d8afdf
 
 -- Grants
 
@@ -468,6 +520,7 @@ countersign_api: SELECT (created_at, epoch, number, run_id, state_schema, tenant
 countersign_api: SELECT (run_id, segment, take, tenant, usage) on model_calls
 countersign_api: SELECT on dead_letters
 countersign_api: SELECT on migrations
+countersign_api: SELECT on notifications
 countersign_api: SELECT on sessions
 countersign_api: SELECT on tenants
 countersign_api: SELECT on workers
@@ -475,18 +528,20 @@ countersign_api: SELECT on workflows
 countersign_api: SELECT, UPDATE on actions
 countersign_api: SELECT, UPDATE on approvals
 countersign_api: SELECT, UPDATE on runs
-countersign_api: execute append_event, as_tenant, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, may_repeat, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
+countersign_api: execute append_event, as_tenant, ask_action, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, fleet_numbers, may_repeat, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
 countersign_loops: DELETE, INSERT, SELECT, UPDATE on workers
 countersign_loops: INSERT, SELECT on workflows
+countersign_loops: INSERT, SELECT, UPDATE on notifications
+countersign_loops: SELECT (changed_at, ended_at, epoch, held_until, holder, id, looked_at, manifest, reason, state_schema, status, tenant, version, workflow) on runs
+countersign_loops: SELECT (class, closed_as) on dead_letters
 countersign_loops: SELECT (decide_before, execute_before, id, run_id, state, tenant) on approvals
-countersign_loops: SELECT (epoch, held_until, holder, id, looked_at, manifest, reason, state_schema, status, tenant, version, workflow) on runs
 countersign_loops: SELECT (id, reconcile_after, recovery, run_id, state, tenant) on actions
 countersign_loops: SELECT, UPDATE on outbox
 countersign_loops: UPDATE (held_until) on runs
 countersign_loops: UPDATE (reconcile_after) on actions
-countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_outbox, mark_outbox_failed, mark_outbox_sent, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
+countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_notifications, claim_outbox, fleet_numbers, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent, notify_of_dead_outbox, notify_of_event, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
 countersign_relay: SELECT on migrations
-countersign_relay: execute claim_outbox, mark_outbox_failed, mark_outbox_sent
+countersign_relay: execute claim_notifications, claim_outbox, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent
 countersign_worker: DELETE, INSERT, SELECT on session_items
 countersign_worker: INSERT, SELECT on checkpoints
 countersign_worker: INSERT, SELECT on dead_letters
@@ -504,4 +559,4 @@ countersign_worker: SELECT on workers
 countersign_worker: SELECT on workflows
 countersign_worker: SELECT, UPDATE on runs
 countersign_worker: SELECT, UPDATE on sessions
-countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_wasted, dead_letter_run, event_digest, expire_approval, find_identical, fingerprint_of, finish_run, free_session, intend_action, journal_response, load_action_to_reconcile, load_run, load_segment, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs
+countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_park, count_wasted, dead_letter_run, event_digest, expire_approval, find_identical, fingerprint_of, finish_run, free_session, intend_action, journal_response, load_action_to_reconcile, load_run, load_segment, load_session, may_repeat, park_run, parked_until, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_lookup, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs, worker_started_since

@@ -46,6 +46,7 @@ export const ERROR_CODES = {
   ACTION_NOT_FOUND: { fault: 'caller', retry: false },
   ACTION_NOT_OPEN: { fault: 'caller', retry: false },
   ACTION_SENT_AGAIN: { fault: 'caller', retry: false },
+  ACTION_HAS_NO_LOOKUP: { fault: 'caller', retry: false },
   ACTION_UNDER_WAY: { fault: 'caller', retry: true },
   SELF_APPROVAL: { fault: 'caller', retry: false },
   SUBJECT_MISSING: { fault: 'caller', retry: false },

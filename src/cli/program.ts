@@ -23,6 +23,10 @@ const GROUPS: readonly { names: readonly string[]; load: () => Promise<Add> }[] 
   { names: ['approvals'], load: async () => (await import('./commands/approvals.ts')).addApprovals },
   { names: ['actions'], load: async () => (await import('./commands/actions.ts')).addActions },
   { names: ['dlq'], load: async () => (await import('./commands/dead-letters.ts')).addDeadLetters },
+  {
+    names: ['notifications'],
+    load: async () => (await import('./commands/notifications.ts')).addNotifications,
+  },
   { names: ['versions'], load: async () => (await import('./commands/versions.ts')).addVersions },
   {
     names: ['worker', 'relay', 'reconciler', 'api'],

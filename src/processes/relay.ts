@@ -1,4 +1,5 @@
 import type { Log } from '../log.ts';
+import { type NotificationSink, notificationLog, notifyOnce } from '../notifications/index.ts';
 import { OUTBOX_CHANNEL, relayOnce } from '../outbox/index.ts';
 import { assertSchema, listen, openDatabase } from '../postgres/index.ts';
 import { assertRedisSafe, openResumeQueue } from '../queue/index.ts';
@@ -17,9 +18,18 @@ export type RelayOptions = {
   batch?: number;
   /** How long a row stays claimed by a relay that has died. Default 15 s: longer than a publish may take. */
   claimMs?: number;
+  /** Where notifications go. Default: the log. */
+  notify?: NotificationSink | undefined;
+  /** Poll interval while there is nothing to tell. Default 500 ms. */
+  notifyIdleMs?: number;
+  /** First wait after a receiver refused; doubles up to 5 min. Default 1 s. */
+  notifyRetryMs?: number;
 };
 
-/** Publishes outbox rows until stopped. */
+/** Posted side by side. */
+const NOTIFICATIONS = 20;
+
+/** Publishes outbox rows until stopped; beside that, on a connection of its own, tells whoever should hear of it. */
 export async function runRelay(options: RelayOptions): Promise<Running> {
   const onError = (error: Error) => options.log.debug({ err: error }, 'connection trouble');
   const db = openDatabase({
@@ -29,6 +39,14 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
     name: 'countersign relay',
     onError,
   });
+  // A receiver may be slow, and what it is told must not wait in line with the announcements.
+  const notifierDb = openDatabase({
+    url: options.databaseUrl,
+    role: 'countersign_relay',
+    max: 1,
+    name: 'countersign notifier',
+    onError,
+  });
   try {
     await assertSchema(db);
     if (options.redisUrl !== null) {
@@ -36,6 +54,7 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
     }
   } catch (error) {
     await db.close();
+    await notifierDb.close();
     throw error;
   }
   const queue = openResumeQueue({
@@ -44,7 +63,7 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
     name: options.queue,
     onError,
   });
-  const loop = runLoop({
+  const relay = runLoop({
     name: 'relay',
     log: options.log,
     idleMs: options.idleMs ?? 100,
@@ -59,14 +78,29 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
     url: options.databaseUrl,
     channel: OUTBOX_CHANNEL,
     name: 'countersign relay',
-    onNotification: loop.wake,
+    onNotification: relay.wake,
+  });
+  const sink = options.notify ?? notificationLog(options.log);
+  const { notifyRetryMs: retryMs } = options;
+  const notifier = runLoop({
+    name: 'notify',
+    log: options.log,
+    idleMs: options.notifyIdleMs ?? 500,
+    pass: async () =>
+      (
+        await notifyOnce(notifierDb, sink, options.log, {
+          limit: NOTIFICATIONS,
+          ...(retryMs === undefined ? {} : { retryMs }),
+        })
+      ).delivered,
   });
   return {
     stop: stopOnce(async () => {
       await listening.close();
-      await loop.stop();
+      await Promise.all([relay.stop(), notifier.stop()]);
       await queue.close();
       await db.close();
+      await notifierDb.close();
     }),
   };
 }
