@@ -156,8 +156,8 @@ function tell(result: Result): string {
     `${result.runs} runs in ${result.seconds} s, ${result.checked} checked`,
     `${kills} processes killed, ${duplicates} jobs delivered again, the queue forgotten ${flushes} times, ${connectionDrops} connections dropped, ${providerFaults} provider faults`,
     ...result.memory.map(
-      ({ role, pid, samples, flat }) =>
-        `memory of ${role} ${pid}: ${samples.at(0)} to ${samples.at(-1)} MiB, at most ${Math.max(...samples)}, ${flat ? 'flat' : 'GROWING'}`,
+      ({ role, pid, samples, growth, flat }) =>
+        `live memory of ${role} ${pid}: ${samples.at(0)} to ${samples.at(-1)} MiB, ${growth === null ? 'too short a soak to judge' : `${flat ? 'flat' : 'GROWING'} (${growth} MiB)`}`,
     ),
     ...result.violations.flatMap(({ run, found }) => [run, ...found.map((text) => `  ${text}`)]),
     `${result.violations.length} violations`,

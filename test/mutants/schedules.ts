@@ -3,7 +3,7 @@
  * right under the clean protocol; the expectation says what "right" is.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Expected } from '../../crash-matrix/checker.ts';
+import type { Expected } from '../../src/checker/index.ts';
 import { callFunction } from '../../src/postgres/index.ts';
 import {
   approvedRun,
