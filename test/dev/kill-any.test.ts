@@ -74,7 +74,7 @@ describe('kill -9', () => {
     const names = Object.keys((await fleet()).pids).filter((name) => name !== 'dev');
     expect(names.length).toBeGreaterThan(6);
     for (const name of names) {
-      const runId = await runInTheMiddle(`v1-${name}`);
+      const runId = await runInTheMiddle(`v1.0.${names.indexOf(name)}`);
       const before = (await fleet()).pids[name] ?? 0;
       process.kill(before, 'SIGKILL');
       await openGate();
@@ -87,7 +87,7 @@ describe('kill -9', () => {
   }, 300_000);
 
   it('of dev itself, in the middle of a run: starting it again is enough', async () => {
-    const runId = await runInTheMiddle('v2-dev');
+    const runId = await runInTheMiddle('v2.0.0');
     dev.child.kill('SIGKILL');
     await dev.ended;
     dev = await startDev(home);
@@ -100,7 +100,7 @@ describe('kill -9', () => {
   ])(
     'of everything at once, %s, in the middle of a run: starting dev again is enough',
     async (_, devFirst) => {
-      const runId = await runInTheMiddle('v3-everything');
+      const runId = await runInTheMiddle(devFirst ? 'v3.0.0' : 'v3.0.1');
       const { pids } = await terminal(home).fleet();
       const others = Object.keys(pids).filter((name) => name !== 'dev');
       for (const name of devFirst ? ['dev', ...others] : [...others, 'dev']) {
