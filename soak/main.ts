@@ -99,7 +99,11 @@ async function watch(
   let nextSample = 0;
   let told = 0;
   while (!over.aborted) {
-    ended = await verdict.checkOnce(ended).catch(() => ended);
+    // A look that failed is repeated; one that keeps failing leaves runs unchecked, which is a violation in the end.
+    ended = await verdict.checkOnce(ended).catch((error: unknown) => {
+      process.stderr.write(`a look failed: ${error instanceof Error ? error.message : String(error)}\n`);
+      return ended;
+    });
     if (performance.now() > nextSample) {
       nextSample = performance.now() + SAMPLE_MS;
       await memory.sample().catch(() => undefined);

@@ -11,4 +11,4 @@ export { killWorker } from './kill-worker.ts';
 export { assertLoopback } from './loopback.ts';
 export { dropConnections, duplicateJobs, type Scope } from './trouble.ts';
 export { type EffectsOf, judgeRuns, type RunVerdict } from './verdict.ts';
-export { momentOf, runsSince, untilAtRest, type WatchedRun } from './watched-runs.ts';
+export { momentOf, runsSince, scopeOf, untilAtRest, type WatchedRun } from './watched-runs.ts';

@@ -25,7 +25,11 @@ const WATCHED = `
   where (ended_at is null or ended_at >= to_timestamp($1::float8 / 1000) or id = any ($3::uuid[]))
     and ($2::text is null or tenant = $2) order by created_at, id`;
 
-/** Parameter: runs. Those that the fleet itself has still something to do for, and their status. */
+/**
+ * Parameters: runs, ms that are left. Those that the fleet itself has still something to do for in that time, and their
+ * status. Evidence that is asked for only later, or that only a person has, is not waited for: an
+ * idempotent action that may not be sent again stays due.
+ */
 const RESTLESS = `
   select r.tenant, r.id, r.status from countersign.runs r
   where r.id = any ($1::uuid[]) and (
@@ -34,9 +38,26 @@ const RESTLESS = `
       where o.tenant = r.tenant and o.run_id = r.id and o.sent_at is null and o.dead_at is null)
     or exists (select from countersign.actions a
       where a.tenant = r.tenant and a.run_id = r.id and a.state in ('dispatched', 'outcome_unknown')
-        and a.reconcile_after is not null))`;
+        and a.reconcile_after < clock_timestamp() + $2 * interval '1 millisecond'
+        and (a.state = 'dispatched' or a.recovery <> 'idempotent'
+          or a.reconcile_after > clock_timestamp() - interval '1 minute')))`;
 
 const LOOK_MS = 250;
+
+const SEES_ALL = 'select rolsuper or rolbypassrls as sees from pg_roles where rolname = current_user';
+
+/**
+ * Whose runs a login role may look at: every tenant's, unless row-level security holds it back.
+ *
+ * @param asked one tenant, or null for as many as may be. @param usual the one that is seen when not all are.
+ */
+export async function scopeOf(db: Database, asked: string | null, usual: string): Promise<Scope> {
+  if (asked !== null) {
+    return { tenant: asked };
+  }
+  const { rows } = await db.pool.query<{ sees: boolean }>(SEES_ALL);
+  return { tenant: rows[0]?.sees === true ? null : usual };
+}
 
 /** The database's clock, in ms. */
 export async function momentOf(db: Database): Promise<number> {
@@ -73,12 +94,13 @@ export async function untilAtRest(
   const ids = runs.map(({ id }) => id);
   const end = performance.now() + withinMs;
   for (;;) {
+    const left = Math.max(0, end - performance.now());
     const restless = await readAsTenant(
       db,
       tenant ?? '',
-      async (tx) => (await tx.query(RESTLESS, [ids])).rows as RestlessRun[],
+      async (tx) => (await tx.query(RESTLESS, [ids, left])).rows as RestlessRun[],
     );
-    if (restless.length === 0 || performance.now() > end) {
+    if (restless.length === 0 || left === 0) {
       return restless;
     }
     await sleep(LOOK_MS);

@@ -185,6 +185,32 @@ describe('chaos, on a fleet that is named', () => {
     },
   );
 
+  it('looks at one tenant where row-level security hides the others from the login', async () => {
+    const database = await createTestDatabase('chaos');
+    const login = `limited_${process.pid}`;
+    const superuser = new pg.Client(database.url);
+    await superuser.connect();
+    try {
+      await superuser.query(
+        `create role ${login} login password 'x' in role countersign_worker, countersign_api`,
+      );
+      const url = new URL(database.url);
+      url.username = login;
+      url.password = 'x';
+      const env = { DATABASE_URL: url.href, COUNTERSIGN_TENANT: 'acme' };
+      const limited = await cli(['chaos', 'drop-connections'], env);
+      expect(limited.stdout, limited.stderr).toMatch(
+        /^runs of tenant acme looked at, in Postgres alone +0$/m,
+      );
+      const all = await cli(['chaos', 'drop-connections'], { DATABASE_URL: database.url });
+      expect(all.stdout, all.stderr).toMatch(/^runs looked at, in Postgres alone +0$/m);
+    } finally {
+      await superuser.query(`drop role if exists ${login}`);
+      await superuser.end();
+      await database.drop();
+    }
+  });
+
   it('kills only workers that dev has started', async () => {
     const database = await createTestDatabase('chaos');
     try {

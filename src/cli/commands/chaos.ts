@@ -9,12 +9,13 @@ import {
   momentOf,
   type RunVerdict,
   runsSince,
+  scopeOf,
   untilAtRest,
 } from '../../chaos/index.ts';
 import { type Config, readConfig } from '../../config.ts';
 import { effectsAtProvider } from '../../dev/index.ts';
 import { CountersignError } from '../../errors.ts';
-import { type FleetFile, readFleetFile } from '../../fleet-file.ts';
+import { readFleetFile } from '../../fleet-file.ts';
 import { assertSchema, type Database, openDatabase } from '../../postgres/index.ts';
 import { assertRedisSafe, countForeignKeys, forgetJobs, openResumeQueue } from '../../queue/index.ts';
 import { KeyRing } from '../../seal/index.ts';
@@ -105,11 +106,11 @@ async function makeAndJudge(
       'the provider’s URL': config.fleet?.providerUrl ?? null,
     });
   }
-  const { tenant } = globalsOf(command);
   // A name that is not the fleet's: what drops its connections must not drop this one.
   const db = openDatabase({ url: config.databaseUrl, role: null, max: 4, name: 'chaos' });
   try {
     await assertSchema(db);
+    const { tenant } = await scopeOf(db, globalsOf(command).tenant, config.tenant);
     const since = await momentOf(db);
     const made = await make({ config, db, tenant });
     const runs = await runsSince(db, { tenant, since, given: made.given ?? [] });
@@ -122,23 +123,26 @@ async function makeAndJudge(
       effectsOf: config.fleet === null ? async () => [] : effectsAtProvider(config.fleet.providerUrl),
       keys: config.reviewKeySpec === null ? null : KeyRing.parse({ review: config.reviewKeySpec }),
     });
-    print(command, shown(made, runs.length, violations, config.fleet));
+    const whose = tenant === null ? '' : ` of tenant ${tenant}`;
+    const where = config.fleet === null ? 'Postgres alone' : 'Postgres and the provider';
+    const looked = [`runs${whose} looked at, in ${where}`, runs.length] as const;
+    print(command, shown(made, looked, violations));
     process.exitCode = violations.length === 0 ? 0 : 1;
   } finally {
     await db.close();
   }
 }
 
-function shown(made: Made, runs: number, violations: readonly RunVerdict[], fleet: FleetFile | null): Shown {
+function shown(
+  made: Made,
+  looked: readonly [what: string, runs: number],
+  violations: readonly RunVerdict[],
+): Shown {
   const found = violations.flatMap((verdict) => verdict.found.map((text) => [verdict.run, text]));
-  const world = fleet === null ? 'Postgres alone' : 'Postgres and the provider';
   return {
-    json: { done: made.done, runs, violations },
+    json: { done: made.done, runs: looked[1], violations },
     text: [
-      table(
-        ['WHAT', 'TIMES'],
-        [...made.rows, [`runs looked at, in ${world}`, runs], ['violations', found.length]],
-      ),
+      table(['WHAT', 'TIMES'], [...made.rows, looked, ['violations', found.length]]),
       ...(found.length === 0 ? [] : ['', table(['RUN', 'VIOLATION'], found)]),
     ].join('\n'),
   };
