@@ -40,6 +40,8 @@ async function judgeRun(db: Database, run: WatchedRun, options: VerdictOptions):
   const { facts, effects, explanation } = await readStill(db, run, options.effectsOf);
   const restless = options.restless.find(({ id }) => id === run.id);
   const recent = facts.events.filter(({ at }) => at >= options.since);
+  // Somebody has decided since: it is on its way again, and only what must always hold is asked of it.
+  const moves = facts.runs.some(({ id, status }) => id === run.id && !AT_REST.includes(status));
   const happened = (...kinds: string[]) => recent.some(({ kind }) => kinds.includes(kind));
   const { opened, found } = openable(facts, options.keys);
   found.push(
@@ -49,7 +51,7 @@ async function judgeRun(db: Database, run: WatchedRun, options: VerdictOptions):
       opened,
       explanations: explanation === null ? [] : [explanation],
       expected: {
-        ended: restless === undefined && explanation !== null,
+        ended: restless === undefined && explanation !== null && !moves,
         ends: AT_REST,
         effects: null,
         contradiction: !happened('contradiction'),

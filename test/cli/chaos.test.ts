@@ -108,6 +108,31 @@ describe('chaos', () => {
     }
   }, 180_000);
 
+  it('a fleet that is not at rest in time is a violation, and one that came to rest later is none', async () => {
+    const world = await provider();
+    const { runId, approvalId } = await terminal(home).startRelease('v8.0.0');
+    await world.holdGate('chaos');
+    await world.fault({
+      kind: 'releases',
+      fault: { type: 'wait_for_gate', gate: 'chaos', when: 'after_commit' },
+    });
+    await terminal(home).approve(approvalId);
+    await world.waitFor('held', { kind: 'releases' });
+    const early = await ours('chaos', 'flush-redis', '--settle', '200ms');
+    expect(early.code).toBe(1);
+    expect(early.json<Verdict>().violations).toEqual([
+      {
+        tenant: 'default',
+        run: runId,
+        found: [expect.stringMatching(/^I9: not at rest 0.2 s after .*running/)],
+      },
+    ]);
+    await world.openGate('chaos');
+    const late = await ours('chaos', 'flush-redis');
+    expect(late.json<Verdict>()).toMatchObject({ violations: [] });
+    expect(await commitsOf([await keyOf(runId)])).toEqual([1]);
+  }, 60_000);
+
   // Last: what these forge stays.
   it('a second effect under one key is a violation, and the exit code is 1', async () => {
     const runId = await terminal(home).deployOnce('v9.0.0');

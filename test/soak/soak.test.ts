@@ -8,6 +8,7 @@ import { startServers } from '../../crash-matrix/servers.ts';
 import { withCleanup } from '../../lab/cleanup.ts';
 import { Crowd } from '../../soak/crowd.ts';
 import { growthOf } from '../../soak/memory.ts';
+import { codeOf } from '../../soak/report.ts';
 import { Verdict } from '../../soak/verdict.ts';
 
 const MAIN = path.join(import.meta.dirname, '../../dist/soak/main.js');
@@ -87,6 +88,16 @@ describe('the verdict of the soak', () => {
       expect(found).toMatch(/I9: relay \d+ ended by itself/);
     });
   }, 90_000);
+});
+
+describe('the exit code of the soak', () => {
+  const flat = { role: 'worker' as const, pid: 1, samples: [40], growth: 0, flat: true };
+
+  it('is 1 for a violation and for memory that grows, and 0 otherwise', () => {
+    expect(codeOf({ violations: [], memory: [flat] })).toBe(0);
+    expect(codeOf({ violations: [{ run: 'soak-1', found: ['I4: 2 effects'] }], memory: [flat] })).toBe(1);
+    expect(codeOf({ violations: [], memory: [flat, { ...flat, growth: 20, flat: false }] })).toBe(1);
+  });
 });
 
 describe('the memory rule of the soak', () => {
