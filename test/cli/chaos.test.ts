@@ -179,6 +179,41 @@ describe('chaos', () => {
   }, 60_000);
 });
 
+describe('chaos, on a dev fleet with a Redis', () => {
+  it.skipIf(noPrivateRedis)(
+    'flushes it while runs are approved and waits for decisions: one effect each, and no violation',
+    async () => {
+      const redis = await startPrivateRedis();
+      const place = await makeHome();
+      const { ours: here, startRelease, approve, untilCompleted, deployOnce } = terminal(place);
+      const fleet = await startDev(place, { REDIS_URL: redis.url(5) });
+      try {
+        const waiting = await startRelease('v1.0.0');
+        const [flushed, others] = await Promise.all([
+          spawnCli(['chaos', 'flush-redis', '--json'], { COUNTERSIGN_HOME: place }),
+          deployOnce('v1.0.1'),
+        ]);
+        expect(flushed.json<Verdict>()).toMatchObject({ done: { queue: 'redis' }, violations: [] });
+        expect(flushed.json<Verdict>().runs).toBeGreaterThanOrEqual(1);
+        await approve(waiting.approvalId);
+        // With the announcement of the approval gone, only the sweep can tell.
+        const again = await here('chaos', 'flush-redis');
+        expect(again.json<Verdict>()).toMatchObject({ violations: [] });
+        await untilCompleted(waiting.runId);
+        await untilCompleted(others);
+        const { providerUrl } = await terminal(place).fleet();
+        expect((await releaseClient(providerUrl).counts()).commits).toBe(2);
+      } finally {
+        fleet.child.kill('SIGINT');
+        await fleet.ended;
+        await redis.close();
+        await rm(place, { recursive: true, force: true });
+      }
+    },
+    90_000,
+  );
+});
+
 describe('chaos, on a fleet that is named', () => {
   it.skipIf(noPrivateRedis)(
     'empties its Redis database and no other, and none with keys of somebody else',

@@ -19,9 +19,9 @@ export async function makeHome(): Promise<string> {
 }
 
 /** Starts `dev --json` and waits for its ready line. */
-export async function startDev(home: string): Promise<Dev> {
+export async function startDev(home: string, env: NodeJS.ProcessEnv = {}): Promise<Dev> {
   const child = spawn(process.execPath, [MAIN, 'dev', '--json'], {
-    env: cleanEnv({ COUNTERSIGN_HOME: home, PORT: '0' }),
+    env: cleanEnv({ COUNTERSIGN_HOME: home, PORT: '0', ...env }),
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let notes = '';
