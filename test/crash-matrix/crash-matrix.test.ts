@@ -16,6 +16,7 @@ const LIMIT_MS = 300_000;
 /** Protocol functions that no clean run of a scenario reaches, and what tests them instead. */
 const NOT_REACHED: Readonly<Record<string, string>> = {
   ask_action: 'an operator, after the look-ups are spent; test/reconcile',
+  fleet_numbers: 'reads only, for the metrics page; test/http/metrics.test.ts',
   load_run: 'reads only, for `versions check`',
   unended_runs: 'reads only, for `versions`',
   mark_outbox_failed:
