@@ -6,7 +6,7 @@
  *
  * Recovery kinds: lookup (default), -DBY_PERSON (lookup without settlesWithin), -DIDEMPOTENT, -DMANUAL, -DTRANSACTIONAL.
  * Faults come in budgets (-DCRASHES=1 …; none by default), at any moment and in any combination.
- * -DBUILT_… is the code as it stands where it differs from the rule, -DDROP_… a dropped assumption, -DMUT_… a mutant.
+ * -DDROP_… is a dropped assumption, -DMUT_… a mutant: the code without one of its rules.
  * README.md says what is modelled, what is not, and which test guards each of them.
  */
 
@@ -74,7 +74,7 @@ mtype = { NONE, PENDING, APPROVED, CONSUMED, REJECTED, REVOKED, EXPIRED, INVALID
 mtype = { PREPARED, DISPATCHED, OUTCOME_UNKNOWN, SUCCEEDED, FAILED, NOT_EXECUTED, ABANDONED };
 mtype = { succeeded, failed, never_sent, unknown, absent, abandoned };               /* what settle_action is told */
 mtype = { by_worker, by_lookup, by_person };
-mtype = { claimed, stale, dispatched, receipt, refused, held, fenced, settled, kept, contradiction, conflict, done };
+mtype = { claimed, stale, dispatched, receipt, refused, held, decide_again, fenced, settled, kept, contradiction, conflict, done };
 mtype = { ON_WIRE, UNHEARD, RECEIPT, REFUSED, BROKEN, LATE_ON_WIRE, LATE_RECEIPT, LATE_REFUSED };  /* one provider call */
 
 /* ---- Postgres ---- */
@@ -96,6 +96,7 @@ byte  tries    = 0;        /* attempts_in_round                                 
 bool  cancel_requested = false;
 byte  attempt  = 0;        /* the action's latest dispatch                                             */
 bool  waits_for_identical = false;                                        /* held_by                   */
+bool  overtaken = false;   /* an identical action has succeeded since the decision                     */
 byte  proven   = 0;        /* idempotent: how many attempts have a never_sent receipt                  */
 bool  person_called = false;                                              /* reconcile_after is null   */
 
@@ -232,7 +233,7 @@ inline settle_run_status(release) {
 
 inline dead_letter_run() {
     status = DEAD_LETTERED; hold = false;
-#ifndef BUILT_CANCELLED_IS_GIVEN_UP
+#ifndef MUT_CANCELLED_IS_GIVEN_UP
     settle_run_status(false)                                   /* cancelled, if asked and nothing is in the open */
 #endif
 }
@@ -322,6 +323,7 @@ inline close_action() {
 #define dispatch_now \
     must(P2_decided, (approval == APPROVED || approval == CONSUMED) && !late); \
     must(P2_decided, !cancel_requested); \
+    must(P2_decided, !overtaken); \
     must(P1_one_effect, identical != 1); \
     must(P4_truth, action == PREPARED || action == OUTCOME_UNKNOWN || past_deadline == attempt); \
     assert(attempt + 1 < MAX_ATTEMPT); \
@@ -342,6 +344,12 @@ inline close_action() {
 #define stopped         false
 #else
 #define stopped         cancel_requested
+#endif
+
+#ifdef MUT_DECIDED_BEFORE_IS_ENOUGH
+#define decided_again   true
+#else
+#define decided_again   (!overtaken)
 #endif
 
 inline hold_for_identical() { if :: identical == 1 -> waits_for_identical = true; outcome = held :: else fi }
@@ -371,7 +379,11 @@ inline intend_action() {
                   :: else ->
                          outcome = dispatched;
                          hold_for_identical();
-                         if :: outcome == held -> skip :: else -> dispatch_now fi
+                         if
+                         :: outcome == held -> skip
+                         :: outcome != held && !(decided_again) -> outcome = decide_again
+                         :: else -> dispatch_now
+                         fi
                   fi
            fi
     fi
@@ -402,17 +414,12 @@ inline intend_action() {
 #else
 #define all_never_sent  (!is_idempotent || attempt == proven)
 #endif
-#ifdef BUILT_PERSON_IN_HASTE
+#ifdef MUT_PERSON_IN_HASTE
 #define person_may      true
 #else
 #define person_may      (past_grace == attempt)
 #endif
 
-#ifdef BUILT_STALE_FOUND
-#define is_news         (!is_idempotent)
-#else
-#define is_news         (!is_idempotent && source != by_lookup)   /* a look-up cannot tell the attempts apart */
-#endif
 #ifdef MUT_SUSPEND_IN_TWO_STEPS
 #define lets_go         (next == PREPARED)
 #else
@@ -438,9 +445,11 @@ inline settle_action(named, told, source, own, in_grace) {
            outcome = kept;
            if
            :: told == succeeded && (action == FAILED || action == NOT_EXECUTED || action == ABANDONED ||
-                  (named != attempt && is_news)) ->
+                  (named != attempt && !is_idempotent)) ->
                   outcome = contradiction;
-                  must(P4_truth, action == ABANDONED)          /* the only word that may turn out wrong */
+                  /* the only word that may turn out wrong; and a look-up that began before the newest attempt was sent
+                     cannot tell whose effect it found: it warns, without saying that there are two */
+                  must(P4_truth, action == ABANDONED || (source == by_lookup && named != attempt))
            :: told == absent && answers_now(named) ->          /* an attempt is its worker's until its deadline */
                   must(P4_truth, action == OUTCOME_UNKNOWN || past_deadline == attempt);
                   action = OUTCOME_UNKNOWN                     /* and asked again later */
@@ -482,9 +491,23 @@ inline pause_run() {
 
 inline decide_approval(verdict) {
     assert(approval == PENDING);
-    approval = verdict;
+    approval = verdict; overtaken = false;
     if :: verdict == REJECTED -> close_action() :: else fi;
     settle_run_status(false)
+}
+
+/* The decision was taken before an identical action succeeded: it is superseded, and the action asked for anew. */
+inline request_again() {
+    if
+    :: is_fenced -> skip
+    :: else ->
+           not_stale;
+           if
+           :: approval == APPROVED -> request_approvals(); overtaken = false; undecided_too_long = false; late = false
+           :: else
+           fi;
+           tries = 0; settle_run_status(true)
+    fi
 }
 
 inline expire_approval() { approval = EXPIRED; close_action() }
@@ -526,11 +549,11 @@ inline load_action_to_reconcile() {
 
 inline replay_dead_letter() { status = PARKED; tries = 0; settle_run_status(false) }
 
-/* seen: the attempt the person has looked at. As built, the word is applied to whichever attempt is the latest. */
+/* seen: the attempt the person has looked at. */
 inline resolve_action(seen, verdict) {
     if
     :: action != OUTCOME_UNKNOWN -> outcome = conflict
-#ifndef BUILT_PERSON_NAMES_NO_ATTEMPT
+#ifndef MUT_PERSON_NAMES_NO_ATTEMPT
     :: action == OUTCOME_UNKNOWN && seen != attempt -> outcome = conflict
 #endif
     :: else -> settle_action(attempt, verdict, by_person, false, false)
@@ -591,6 +614,7 @@ end_idle:
 #endif
            :: outcome == receipt || outcome == refused -> goto finish
            :: outcome == held -> goto let_go
+           :: outcome == decide_again -> goto ask_again
            :: else -> goto over                                /* fenced */
            fi
        }
@@ -658,6 +682,12 @@ let_go:
     if
     :: atomic { crashes > 0 && status == RUNNING && my_epoch == epoch -> goto dies }
     :: atomic { release_run(!transient); goto over }
+    fi;
+
+ask_again:
+    if
+    :: atomic { crashes > 0 && status == RUNNING && my_epoch == epoch -> goto dies }
+    :: atomic { request_again(); goto over }
     fi;
 
 finish:
@@ -795,7 +825,10 @@ may_revoke:
     if                                                         /* until consumed, and again once handed back */
     :: atomic { approval == APPROVED -> revoke_approval() }
     :: skip
-    fi
+    fi;
+#if IDENTICALS > 0
+    goto end_idle                                              /* asked again */
+#endif
 }
 
 active proctype Operator()
@@ -826,8 +859,10 @@ end_idle:
            due = true }
 #endif
 #ifdef KEY_LIFETIME
-#ifdef DROP_LIFETIME_MARGIN
+#if defined(DROP_LIFETIME_MARGIN)
     :: atomic { attempt > 0 && !forgotten -> forgotten = true }
+#elif defined(MUT_MARGIN_WITHOUT_SEND_WINDOW)
+    :: atomic { attempt > 0 && !forgotten && wire_is_empty -> forgotten = true }
 #else
     :: atomic { attempt > 0 && !forgotten && wire_is_empty && doors == 0 -> forgotten = true }
 #endif
@@ -853,7 +888,8 @@ end_idle:
     :: atomic { status == RUNNING && !hold && working_on[2] == epoch -> renew_holds(2) }
 #if IDENTICALS > 0
     :: atomic { identical == 0 && !in_the_open -> identical = 1 }
-    :: atomic { identical == 1 -> identical = 2 }
+    :: atomic { identical == 1 -> identical = 2;
+                if :: overtaken = (approval == APPROVED) :: skip fi }   /* it succeeded, or did not */
 #endif
     od
 }

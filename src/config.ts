@@ -20,6 +20,8 @@ export type Settings = {
   readonly databaseUrl: string | null;
   /** Null: BullMQ's Postgres backend and no leases. */
   readonly redisUrl: string | null;
+  /** Name of the fleet's queue and leases; the same for all its processes. */
+  readonly queue: string;
   /** Key specs; secrets. `workerKeys` and `reviewKeys` make rings of them. */
   readonly stateKeySpec: string | null;
   readonly reviewKeySpec: string | null;
@@ -76,6 +78,12 @@ const variables = z.object({
   COUNTERSIGN_HOME: plainText(4_096).nullable(),
   COUNTERSIGN_API_TOKENS: z.string().nullable(),
   COUNTERSIGN_WORKFLOWS: plainText(4_096).nullable(),
+  COUNTERSIGN_QUEUE: z
+    .string()
+    .regex(/^[A-Za-z0-9._-]{1,64}$/, {
+      error: 'must be a name of at most 64 letters, digits, dots, dashes and underscores',
+    })
+    .nullable(),
   COUNTERSIGN_CONCURRENCY: whole(1, 1_000),
   COUNTERSIGN_HOLD_TTL: z.string().nullable(),
   COUNTERSIGN_PATIENCE: z.string().nullable(),
@@ -115,6 +123,7 @@ export function readSettings(env: NodeJS.ProcessEnv = process.env): Settings {
   return {
     databaseUrl: value.DATABASE_URL,
     redisUrl: value.REDIS_URL,
+    queue: value.COUNTERSIGN_QUEUE ?? 'countersign',
     stateKeySpec: value.COUNTERSIGN_STATE_KEYS,
     reviewKeySpec: value.COUNTERSIGN_REVIEW_KEYS,
     tenant: value.COUNTERSIGN_TENANT ?? 'default',

@@ -77,6 +77,8 @@ export const ERROR_CODES = {
   DEV_ALREADY_RUNNING: { fault: 'caller', retry: false },
   PROCESS_NOT_STARTED: { fault: 'operator', retry: false },
   DEMO_FAILED: { fault: 'countersign', retry: false },
+  CHAOS_REFUSED: { fault: 'caller', retry: false },
+  PROVIDER_UNAVAILABLE: { fault: 'provider', retry: true },
   INTERNAL: { fault: 'countersign', retry: false },
 } as const satisfies Record<
   string,

@@ -7,6 +7,7 @@ await runProcess('worker', async (config, log) =>
   runResumeWorker({
     databaseUrl: config.databaseUrl,
     redisUrl: config.redisUrl,
+    queue: config.queue,
     keys: workerKeys(config),
     workflows: await loadWorkflows(workflowsFile(config, process.argv[2])),
     concurrency: config.concurrency,

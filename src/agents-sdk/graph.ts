@@ -1,7 +1,15 @@
-import { Agent, type FunctionTool, Handoff, RunContext, tool as sdkTool, type Tool } from '@openai/agents';
+import {
+  Agent,
+  type FunctionTool,
+  Handoff,
+  RunContext,
+  Runner,
+  tool as sdkTool,
+  type Tool,
+} from '@openai/agents';
 import { CountersignError } from '../errors.ts';
 import { journaledModel } from './model.ts';
-import { assertGoing, currentSegment, enterCall } from './scope.ts';
+import { assertGoing, currentSegment, enterAgentCall, enterCall, enterRun } from './scope.ts';
 
 /** An agent whatever its context and output are: `Agent` is invariant in both, so nothing narrower takes every agent. */
 // biome-ignore lint/suspicious/noExplicitAny: see above
@@ -25,6 +33,12 @@ Agent.prototype.asTool = function observedAsTool(this: Agent, ...args: Parameter
   agentBehindTool.set(made, this);
   return made;
 } as typeof asTool;
+
+/** Likewise every run is observed: what user code runs by itself inside a segment must not pass for a part of it. */
+const run = Runner.prototype.run as (agent: AnyAgent, ...more: unknown[]) => Promise<unknown>;
+Runner.prototype.run = function observedRun(this: Runner, agent: AnyAgent, ...more: unknown[]) {
+  return enterRun(agent, () => run.call(this, agent, ...more));
+} as typeof Runner.prototype.run;
 
 /** Objects already made safe: factories may share tools and agents between versions. */
 const prepared = new WeakSet<object>();
@@ -67,7 +81,7 @@ export function inspectGraph(agent: AnyAgent, isGuarded: (tool: object) => boole
         queue.push(behind);
       }
       if (!isGuarded(tool)) {
-        preparePlainTool(tool, behind !== undefined);
+        preparePlainTool(tool, behind ?? null);
       }
     }
     for (const handoff of next.handoffs) {
@@ -95,9 +109,10 @@ function prepareModel(agent: AnyAgent): void {
 
 /**
  * A plain tool runs under its call's path, and cannot swallow the end of the segment. Its result is recorded, so that a
- * replay sees the same; an agent used as a tool is replayed through its own journal instead.
+ * replay sees the same; an agent used as a tool is replayed through its own journal instead. Called by user code it is
+ * user code: its call id is not one of ours, and whatever called it is recorded as a whole.
  */
-function preparePlainTool(tool: FunctionTool, isAgent: boolean): void {
+function preparePlainTool(tool: FunctionTool, agent: AnyAgent | null): void {
   if (prepared.has(tool)) {
     return;
   }
@@ -106,9 +121,15 @@ function preparePlainTool(tool: FunctionTool, isAgent: boolean): void {
   tool.invoke = async (context, input, details) => {
     const scope = currentSegment(`Tool ${tool.name}`);
     assertGoing(scope);
+    if (scope.whose !== 'ours') {
+      return invoke(context, input, details);
+    }
     const callId = details?.toolCall?.callId ?? '';
-    const run = () => enterCall(callId, async () => invoke(context, input, details));
-    const result = isAgent ? await run() : await scope.port.record(callId, tool.name, run);
+    const call = async () => invoke(context, input, details);
+    const result =
+      agent === null
+        ? await scope.port.record(callId, tool.name, () => enterCall(scope, callId, call))
+        : await enterAgentCall(scope, callId, { agent, resumed: details?.resumeState !== undefined }, call);
     assertGoing(scope);
     return result;
   };

@@ -14,8 +14,9 @@
 export type { FunctionTool, ModelProvider } from '@openai/agents';
 export { type AnyAgent, assertUngated, inspectGraph, type WorkflowGraph } from './graph.ts';
 export { guardedTool } from './guarded-tool.ts';
-export { defaultModelProvider, type ModelAnswer, STATE_SCHEMA, type UsageNumbers } from './model.ts';
+export { defaultModelProvider, type ModelAnswer, STATE_SCHEMA } from './model.ts';
 export { type OpenedState, openState, type PendingCall } from './open-state.ts';
 export { type CallRequest, currentSegment, type ModelAsk, type SegmentPort } from './scope.ts';
 export { runSegment, type SegmentResult, type SegmentStart } from './segment.ts';
 export { type HistoryItem, memorySession, type RunSession } from './session.ts';
+export { addUsage, NO_USAGE, ONE_REQUEST, type UsageNumbers } from './usage.ts';

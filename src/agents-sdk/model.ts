@@ -10,7 +10,9 @@ import {
 } from '@openai/agents';
 import { CountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
+import { modelFailed } from './failures.ts';
 import { assertGoing, currentSegment, stopSegment } from './scope.ts';
+import type { UsageNumbers } from './usage.ts';
 
 /**
  * RunState schemas this build reads and writes, as announced by workers and compared by the claim.
@@ -25,13 +27,6 @@ export type ModelAnswer = {
   responseId?: string | undefined;
 };
 
-export type UsageNumbers = {
-  requests: number;
-  inputTokens: number;
-  outputTokens: number;
-  totalTokens: number;
-};
-
 /**
  * OpenAI by OPENAI_API_KEY; with OPENAI_BASE_URL any compatible endpoint, by the chat completions API that such
  * endpoints share. Connects at the first call.
@@ -40,11 +35,15 @@ export function defaultModelProvider(): ModelProvider {
   return new OpenAIProvider({ useResponses: process.env.OPENAI_BASE_URL === undefined });
 }
 
-/** Wraps a model so that each of its calls passes the segment's journal. */
+/** Wraps a model so that each of its calls passes the segment's journal. Runs of user code's own pass by it. */
 export function journaledModel(inner: Model): Model {
   const model: Model = {
     getResponse: (request) => respond(inner, request),
     async *getStreamedResponse(request): AsyncIterable<StreamEvent> {
+      if (currentSegment('A model of a workflow').whose !== 'ours') {
+        yield* inner.getStreamedResponse(request);
+        return;
+      }
       // A streamed nested run gets its answer in one piece: it must be stored before anything acts on it.
       const response = await respond(inner, request);
       yield { type: 'response_started' };
@@ -78,18 +77,37 @@ const NONE = Symbol('no failure');
 async function respond(inner: Model, request: ModelRequest): Promise<ModelResponse> {
   const scope = currentSegment('A model of a workflow');
   assertGoing(scope);
-  const n = scope.shared.counters.get(scope.path) ?? 0;
+  if (scope.whose !== 'ours') {
+    return inner.getResponse(request);
+  }
+  const { path, shared } = scope;
+  // Taken before anything is awaited, and taken again by the next try if this one fails or is given up.
+  const n = shared.counters.get(path) ?? 0;
+  const mine = Symbol('model call');
+  shared.asking.set(path, mine);
+  const isMine = () => shared.asking.get(path) === mine;
+  // Given up by its agent's time limit: inside an agent used as a tool that would be told to the caller's model.
+  const givenUp = () => {
+    if (path !== '' && isMine()) {
+      shared.stop ??= modelFailed(request.signal?.reason);
+    }
+  };
+  request.signal?.addEventListener('abort', givenUp, { once: true });
   let answer: ModelAnswer;
   let modelFailure: unknown = NONE;
   try {
     assertJournalable(request);
     answer = await scope.port.respond({
-      path: scope.path,
+      path,
       n,
       requestDigest: requestDigest(request),
       ask: async () => {
         try {
-          return toAnswer(await gate('model', 'ask', () => inner.getResponse(request)));
+          const response = await gate('model', 'ask', () => inner.getResponse(request));
+          if (request.signal?.aborted === true || !isMine()) {
+            throw tooLate(path, n);
+          }
+          return toAnswer(response);
         } catch (error) {
           modelFailure = error;
           throw error;
@@ -99,17 +117,30 @@ async function respond(inner: Model, request: ModelRequest): Promise<ModelRespon
   } catch (error) {
     // What the journal refuses is final, whatever retry policy the agent has. A model's own failure ends the segment too
     // where an agent used as a tool would turn it into "an error occurred, try again" for its caller's model.
-    if (scope.path !== '' || error !== modelFailure) {
-      stopSegment(scope, error);
+    if (isMine() && (path !== '' || error !== modelFailure)) {
+      stopSegment(scope, error === modelFailure ? modelFailed(error) : error);
     }
     throw error;
+  } finally {
+    request.signal?.removeEventListener('abort', givenUp);
   }
-  scope.shared.counters.set(scope.path, n + 1);
+  if (request.signal?.aborted !== true) {
+    shared.counters.set(path, n + 1);
+  }
   return {
     usage: new Usage(answer.usage),
     output: answer.output as ModelResponse['output'],
     ...(answer.responseId === undefined ? {} : { responseId: answer.responseId }),
   };
+}
+
+/** The SDK has given this call up, or made another in its place: it will not act on the answer, so neither may a replay. */
+function tooLate(path: string, n: number): CountersignError {
+  return new CountersignError(
+    'MODEL_FAILED',
+    'A model answered after its call had been given up; the answer is dropped.',
+    { details: { path, n } },
+  );
 }
 
 function toAnswer(response: ModelResponse): ModelAnswer {

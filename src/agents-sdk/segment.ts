@@ -1,21 +1,17 @@
 import {
   type Agent,
   type AgentInputItem,
-  InputGuardrailTripwireTriggered,
-  MaxTurnsExceededError,
   type ModelProvider,
-  OutputGuardrailTripwireTriggered,
   RunContext,
   Runner,
   type RunState,
   type Session,
-  ToolCallError,
-  UserError,
 } from '@openai/agents';
-import { CountersignError } from '../errors.ts';
-import { journaledProvider, type UsageNumbers } from './model.ts';
+import { meaningOf } from './failures.ts';
+import { journaledProvider } from './model.ts';
 import { type PendingCall, pendingCalls } from './open-state.ts';
-import { currentSegment, enterSegment, type SegmentPort, type SegmentScope } from './scope.ts';
+import { currentSegment, enterSegment, type SegmentPort } from './scope.ts';
+import type { UsageNumbers } from './usage.ts';
 
 export type SegmentStart =
   | { kind: 'input'; input: string | unknown[]; context: unknown }
@@ -58,7 +54,7 @@ export function runSegment(options: {
   maxTurns: number;
   signal: AbortSignal;
 }): Promise<SegmentResult> {
-  return enterSegment(options.port, async () => {
+  return enterSegment(options.port, options.agent, async () => {
     const scope = currentSegment('A segment');
     try {
       const runner = runnerFor(options.provider);
@@ -91,41 +87,7 @@ export function runSegment(options: {
       }
       return { kind: 'final', usage, output: result.finalOutput ?? null };
     } catch (error) {
-      throw classified(error, scope);
+      throw scope.shared.stop ?? meaningOf(error);
     }
   });
-}
-
-function classified(error: unknown, scope: SegmentScope): unknown {
-  if (scope.shared.stop !== undefined) {
-    return scope.shared.stop;
-  }
-  const inner = error instanceof ToolCallError ? error.error : error;
-  if (inner instanceof CountersignError || !(inner instanceof Error)) {
-    return inner;
-  }
-  if (
-    inner instanceof MaxTurnsExceededError ||
-    inner instanceof InputGuardrailTripwireTriggered ||
-    inner instanceof OutputGuardrailTripwireTriggered ||
-    inner instanceof UserError
-  ) {
-    return new CountersignError(
-      'RUN_FAILED',
-      `The agent run ended with ${inner.name || inner.constructor.name}; a retry would repeat it.`,
-      {
-        details: { sdkError: inner.constructor.name },
-        cause: inner,
-      },
-    );
-  }
-  const status = 'status' in inner && typeof inner.status === 'number' ? inner.status : null;
-  return new CountersignError(
-    'MODEL_FAILED',
-    `A model call or a tool threw ${inner.constructor.name}; the segment will be run again.`,
-    {
-      details: { sdkError: inner.constructor.name, status },
-      cause: inner,
-    },
-  );
 }

@@ -68,7 +68,12 @@ export async function runDemo(options: DemoOptions): Promise<DemoReport> {
 async function playOn(fleet: LocalFleet, options: DemoOptions, signal: AbortSignal): Promise<DemoReport> {
   const { databaseUrl, redisUrl } = fleet.servers;
   const db = openDatabase({ url: databaseUrl, role: 'countersign_api', max: 2, name: 'countersign demo' });
-  const queue = openResumeQueue({ redisUrl, postgresUrl: databaseUrl, onError: () => undefined });
+  const queue = openResumeQueue({
+    redisUrl,
+    postgresUrl: databaseUrl,
+    name: options.settings.queue,
+    onError: () => undefined,
+  });
   try {
     const story = playDemo({
       api: apiClient(fleet.apiUrl, fleet.secrets.tokens[0]?.token ?? ''),

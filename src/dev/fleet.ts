@@ -34,6 +34,7 @@ export type LocalFleet = {
   readonly secrets: LocalSecrets;
   readonly apiUrl: string;
   readonly providerUrl: string;
+  /** By process name, the embedded Postgres included. */
   pids(): Record<string, number>;
   stop(): Promise<void>;
   /** Ends everything at once: the second Ctrl-C. */
@@ -54,7 +55,10 @@ export async function startLocalFleet(options: LocalFleetOptions): Promise<Local
   const { settings, home, signal } = options;
   const supervisor = new Supervisor(options);
   const secrets = await withOwnKeys(home, settings);
-  const servers = await openServers(settings, home, options.note);
+  const servers = await openServers(settings, home, {
+    note: options.note,
+    onChange: () => options.onChange?.(),
+  });
   const stop = async () => {
     await supervisor.stop();
     await servers.stop();
@@ -83,7 +87,10 @@ export async function startLocalFleet(options: LocalFleetOptions): Promise<Local
       secrets,
       apiUrl: `http://127.0.0.1:${apiPort}`,
       providerUrl,
-      pids: () => supervisor.pids(),
+      pids() {
+        const postgres = servers.pid();
+        return { ...(postgres === null ? {} : { postgres }), ...supervisor.pids() };
+      },
       stop,
       kill() {
         supervisor.kill();
@@ -125,6 +132,7 @@ function processes(options: LocalFleetOptions, places: Places): ChildSpec[] {
     ...withoutSecrets(process.env),
     DATABASE_URL: servers.databaseUrl,
     REDIS_URL: servers.redisUrl ?? '',
+    COUNTERSIGN_QUEUE: options.settings.queue,
     COUNTERSIGN_HOME: home,
     COUNTERSIGN_EXIT_WITH_PARENT: '1',
     LOG_LEVEL: options.settings.logLevel,

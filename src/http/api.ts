@@ -6,6 +6,7 @@ import { metricsPage } from '../metrics/index.ts';
 import { assertSchema, type Database, openDatabase } from '../postgres/index.ts';
 import type { Running } from '../processes/index.ts';
 import type { KeyRing } from '../seal/index.ts';
+import { stopOnce } from '../stop-once.ts';
 import { addApprovalRoutes } from './approval-routes.ts';
 import { makeAuthenticator } from './caller.ts';
 import { answerFor, MAX_BODY_BYTES, unreadableRequest } from './failure.ts';
@@ -59,11 +60,11 @@ export async function runApi(options: ApiOptions): Promise<Api> {
     log.info({ url }, 'api ready');
     return {
       url,
-      async stop() {
+      stop: stopOnce(async () => {
         await app.close();
         await db.close();
         log.info('api stopped');
-      },
+      }),
     };
   } catch (error) {
     await app.close();

@@ -1,6 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { type ActionDefinition, type LedgerAction, mintAction, Suspended } from '../actions/index.ts';
-import type { ModelAnswer, ModelAsk } from '../agents-sdk/index.ts';
+import {
+  addUsage,
+  type ModelAnswer,
+  type ModelAsk,
+  ONE_REQUEST,
+  type UsageNumbers,
+} from '../agents-sdk/index.ts';
 import { CountersignError } from '../errors.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
@@ -22,9 +28,19 @@ export type JournalEnvironment = {
   actions: Map<string, LedgerAction>;
   /** Responses that ask for nothing: stored by the transaction that finishes the run. */
   unstored: JournalRow[];
+  /** Sum over the answers of this segment, stored ones included. */
+  answered: UsageNumbers;
+  /** Sum over the calls of this claim that came to nothing, as far as their cost is known. */
+  wasted: UsageNumbers;
 };
 
-export type JournalRow = { path: string; n: number; request_digest: string; sealed: string; usage: unknown };
+export type JournalRow = {
+  path: string;
+  n: number;
+  request_digest: string;
+  sealed: string;
+  usage: UsageNumbers;
+};
 
 /**
  * Answers one model call of a segment: from the journal, or live and then into it.
@@ -33,6 +49,12 @@ export type JournalRow = { path: string; n: number; request_digest: string; seal
  * @throws Suspended (LEASE_LOST) when this worker is no longer the owner.
  */
 export async function respond(env: JournalEnvironment, ask: ModelAsk): Promise<ModelAnswer> {
+  const answer = await answerTo(env, ask);
+  env.answered = addUsage(env.answered, answer.usage);
+  return answer;
+}
+
+async function answerTo(env: JournalEnvironment, ask: ModelAsk): Promise<ModelAnswer> {
   const key = callKey(ask.path, ask.n);
   const stored = env.stored.get(key);
   if (stored?.request_digest === ask.requestDigest) {
@@ -45,8 +67,7 @@ export async function respond(env: JournalEnvironment, ask: ModelAsk): Promise<M
   if (stored !== undefined) {
     await supersede(env, ask);
   }
-  // A copy, as a replay will read it: a model may hand out the same objects again, and they are changed below.
-  const answer = JSON.parse(JSON.stringify(await ask.ask())) as ModelAnswer;
+  const answer = await askLive(env, ask);
   const minted = takeCalls(env, answer);
   const row: JournalRow = {
     path: ask.path,
@@ -60,20 +81,47 @@ export async function respond(env: JournalEnvironment, ask: ModelAsk): Promise<M
     env.unstored.push(row);
     return answer;
   }
-  const [result] = await callFunction<{ journal_response: string }>(env.db, 'journal_response', [
-    env.tenant,
-    env.runId,
-    env.epoch,
-    JSON.stringify(row),
-    JSON.stringify(minted.map(({ row: action }) => action)),
-  ]);
-  if (result?.journal_response !== 'stored') {
+  await store(env, row, minted);
+  return answer;
+}
+
+async function askLive(env: JournalEnvironment, ask: ModelAsk): Promise<ModelAnswer> {
+  try {
+    // A copy, as a replay will read it: a model may hand out the same objects again, and they are changed below.
+    return JSON.parse(JSON.stringify(await ask.ask())) as ModelAnswer;
+  } catch (error) {
+    env.wasted = addUsage(env.wasted, ONE_REQUEST);
+    throw error;
+  }
+}
+
+/** @throws Suspended (LEASE_LOST) when this worker is no longer the owner. */
+async function store(
+  env: JournalEnvironment,
+  row: JournalRow,
+  minted: ReturnType<typeof takeCalls>,
+): Promise<void> {
+  let stored = false;
+  try {
+    const [result] = await callFunction<{ journal_response: string }>(env.db, 'journal_response', [
+      env.tenant,
+      env.runId,
+      env.epoch,
+      JSON.stringify(row),
+      JSON.stringify(minted.map(({ row: action }) => action)),
+    ]);
+    stored = result?.journal_response === 'stored';
+  } finally {
+    if (!stored) {
+      env.wasted = addUsage(env.wasted, row.usage);
+    }
+  }
+  if (!stored) {
     throw new Suspended('LEASE_LOST', true);
   }
   for (const { action } of minted) {
     env.actions.set(action.callId, action);
   }
-  return answer;
 }
 
 /**

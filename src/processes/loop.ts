@@ -1,10 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../log.ts';
+import { stopOnce } from '../stop-once.ts';
 
 /** A process part that runs until it is stopped. */
 export type Running = {
   /** Stops taking new work, waits for what is under way (bounded), releases what it owns. */
   stop(): Promise<void>;
+};
+
+export type Loop = Running & {
+  /** Ends the sleep that is under way, or the next one: there may be something to find. */
+  wake(): void;
 };
 
 /**
@@ -16,8 +22,9 @@ export function runLoop(options: {
   log: Log;
   idleMs: number;
   pass: () => Promise<number>;
-}): Running {
+}): Loop {
   const stopping = new AbortController();
+  let waking = new AbortController();
   const done = (async () => {
     let failures = 0;
     while (!stopping.signal.aborted) {
@@ -32,14 +39,17 @@ export function runLoop(options: {
         options.log.warn({ loop: options.name, failures, waitMs, err: error }, 'a pass failed');
       }
       if (waitMs > 0) {
-        await sleep(waitMs, undefined, { signal: stopping.signal }).catch(() => undefined);
+        await sleep(waitMs, undefined, { signal: waking.signal }).catch(() => undefined);
+        waking = new AbortController();
       }
     }
   })();
   return {
-    async stop() {
+    wake: () => waking.abort(),
+    stop: stopOnce(async () => {
       stopping.abort();
+      waking.abort();
       await done;
-    },
+    }),
   };
 }

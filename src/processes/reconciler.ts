@@ -5,6 +5,7 @@ import { assertDurable, assertSchema, callFunction, openDatabase } from '../post
 import { reconcileOnce } from '../reconcile/index.ts';
 import { sweepOnce } from '../runs/index.ts';
 import type { KeyRing } from '../seal/index.ts';
+import { stopOnce } from '../stop-once.ts';
 import { announcement, buildRegistry, type Workflow } from '../workflows/index.ts';
 import { type Running, runLoop } from './loop.ts';
 
@@ -79,10 +80,10 @@ export async function runReconciler(options: ReconcilerOptions): Promise<Running
     runLoop({ name: 'announce', log, idleMs: 20_000, pass: async () => announce().then(() => 0) }),
   ];
   return {
-    async stop() {
+    stop: stopOnce(async () => {
       await Promise.all(loops.map((loop) => loop.stop()));
       await callFunction(db, 'stop_worker', [id]).catch(() => undefined);
       await db.close();
-    },
+    }),
   };
 }

@@ -1,15 +1,18 @@
 import type { Log } from '../log.ts';
 import { type NotificationSink, notificationLog, notifyOnce } from '../notifications/index.ts';
-import { relayOnce } from '../outbox/index.ts';
-import { assertSchema, openDatabase } from '../postgres/index.ts';
+import { OUTBOX_CHANNEL, relayOnce } from '../outbox/index.ts';
+import { assertSchema, listen, openDatabase } from '../postgres/index.ts';
 import { assertRedisSafe, openResumeQueue } from '../queue/index.ts';
+import { stopOnce } from '../stop-once.ts';
 import { type Running, runLoop } from './loop.ts';
 
 export type RelayOptions = {
   databaseUrl: string;
   redisUrl: string | null;
+  /** Name of the fleet's queue. Fleets that share a Redis database need different ones. Default `countersign`. */
+  queue?: string;
   log: Log;
-  /** Poll interval while there is nothing to send. Default 8 ms: it is the floor of every resume's latency. */
+  /** Poll interval while there is nothing to send: how late a resume may be whose nudge was lost. Default 100 ms. */
   idleMs?: number;
   /** Rows per pass. Default 200. */
   batch?: number;
@@ -54,17 +57,28 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
     await notifierDb.close();
     throw error;
   }
-  const queue = openResumeQueue({ redisUrl: options.redisUrl, postgresUrl: options.databaseUrl, onError });
+  const queue = openResumeQueue({
+    redisUrl: options.redisUrl,
+    postgresUrl: options.databaseUrl,
+    name: options.queue,
+    onError,
+  });
   const relay = runLoop({
     name: 'relay',
     log: options.log,
-    idleMs: options.idleMs ?? 8,
+    idleMs: options.idleMs ?? 100,
     pass: async () => {
       const { batch: limit = 200, claimMs } = options;
       return (
         await relayOnce(db, queue, options.log, { limit, ...(claimMs === undefined ? {} : { claimMs }) })
       ).sent;
     },
+  });
+  const listening = listen({
+    url: options.databaseUrl,
+    channel: OUTBOX_CHANNEL,
+    name: 'countersign relay',
+    onNotification: relay.wake,
   });
   const sink = options.notify ?? notificationLog(options.log);
   const { notifyRetryMs: retryMs } = options;
@@ -81,11 +95,12 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
       ).delivered,
   });
   return {
-    async stop() {
+    stop: stopOnce(async () => {
+      await listening.close();
       await Promise.all([relay.stop(), notifier.stop()]);
       await queue.close();
       await db.close();
       await notifierDb.close();
-    },
+    }),
   };
 }

@@ -13,6 +13,7 @@ import {
   type WorkerEnvironment,
 } from '../runs/index.ts';
 import type { KeyRing } from '../seal/index.ts';
+import { stopOnce } from '../stop-once.ts';
 import { announcement, buildRegistry, type Workflow } from '../workflows/index.ts';
 import type { Running } from './loop.ts';
 
@@ -20,6 +21,8 @@ export type ResumeWorkerOptions = {
   databaseUrl: string;
   /** Null: BullMQ's Postgres backend and no leases. */
   redisUrl: string | null;
+  /** As the relay's. */
+  queue?: string;
   keys: KeyRing;
   workflows: readonly Workflow[];
   log: Log;
@@ -63,6 +66,14 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
     name: 'countersign worker',
     onError,
   });
+  // Effects that take all of the above must not keep the heartbeat waiting.
+  const pulse = openDatabase({
+    url: options.databaseUrl,
+    role: 'countersign_worker',
+    max: 2,
+    name: 'countersign heartbeat',
+    onError,
+  });
   const id = randomUUID();
   try {
     await assertSchema(db);
@@ -80,12 +91,12 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
       ttlMs * 2,
     ]);
   } catch (error) {
-    await db.close();
+    await Promise.all([db.close(), pulse.close()]);
     throw error;
   }
-  const leaseRedis = redisUrl === null ? null : openRedis(redisUrl, onError);
-  const leases = leaseRedis === null ? noLeases : redisLeases(leaseRedis);
-  const holds = new HoldKeeper({ db, leases, log, workerId: id, ttlMs });
+  const leaseRedis = redisUrl === null ? null : openRedis(redisUrl, onError, 'batched');
+  const leases = leaseRedis === null ? noLeases : redisLeases(leaseRedis, options.queue);
+  const holds = new HoldKeeper({ db: pulse, leases, log, workerId: id, ttlMs });
   const env: WorkerEnvironment = {
     db,
     keys,
@@ -103,7 +114,7 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
       retryDelayMs: options.retryDelayMs ?? 1_000,
     },
   };
-  const queue = openResumeQueue({ redisUrl, postgresUrl: options.databaseUrl, onError });
+  const queue = openResumeQueue({ redisUrl, postgresUrl: options.databaseUrl, name: options.queue, onError });
   const consumer = queue.consume((job) => deliver(env, job), {
     concurrency,
     lockMs: options.lockMs,
@@ -126,16 +137,16 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
   return {
     id,
     counts: env.counts,
-    async stop() {
+    stop: stopOnce(async () => {
       await consumer.close(options.drainMs ?? 10_000);
       await holds.stop();
       await Promise.all(holds.holds().map((hold) => handBack(db, hold)));
       await callFunction(db, 'stop_worker', [id]).catch(() => undefined);
       await queue.close();
       leaseRedis?.disconnect();
-      await db.close();
+      await Promise.all([db.close(), pulse.close()]);
       log.info({ worker: id, counts: env.counts }, 'resume worker stopped');
-    },
+    }),
   };
 }
 

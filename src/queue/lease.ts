@@ -31,24 +31,23 @@ const RELEASE =
 /** How long a claim waits for Redis's advice before it goes on without. */
 const ADVICE_MS = 250;
 
-export function redisLeases(redis: RedisClient, prefix = 'countersign'): Leases {
+/** @param name the queue's: leases are as separate as the jobs. */
+export function redisLeases(redis: RedisClient, name = 'countersign'): Leases {
   return {
     async acquire(tenant, runId, holder, ttlMs) {
       const answer = await withinMs('lease.acquire', () =>
-        redis.set(leaseKey(prefix, tenant, runId), holder, 'PX', ttlMs, 'NX'),
+        redis.set(leaseKey(name, tenant, runId), holder, 'PX', ttlMs, 'NX'),
       );
       return answer === undefined ? 'unknown' : answer === 'OK' ? 'acquired' : 'busy';
     },
     async seize(tenant, runId, holder, ttlMs) {
-      await withinMs('lease.seize', () => redis.set(leaseKey(prefix, tenant, runId), holder, 'PX', ttlMs));
+      await withinMs('lease.seize', () => redis.set(leaseKey(name, tenant, runId), holder, 'PX', ttlMs));
     },
     async renew(tenant, runId, holder, ttlMs) {
-      await withinMs('lease.renew', () =>
-        redis.eval(RENEW, 1, leaseKey(prefix, tenant, runId), holder, ttlMs),
-      );
+      await withinMs('lease.renew', () => redis.eval(RENEW, 1, leaseKey(name, tenant, runId), holder, ttlMs));
     },
     async release(tenant, runId, holder) {
-      await withinMs('lease.release', () => redis.eval(RELEASE, 1, leaseKey(prefix, tenant, runId), holder));
+      await withinMs('lease.release', () => redis.eval(RELEASE, 1, leaseKey(name, tenant, runId), holder));
     },
   };
 }
@@ -62,9 +61,9 @@ export const noLeases: Leases = {
 };
 
 /** A tenant's name may hold anything, so the key holds its digest. */
-function leaseKey(prefix: string, tenant: string, runId: string): string {
+function leaseKey(name: string, tenant: string, runId: string): string {
   const owner = createHash('sha256').update(tenant).digest('base64url').slice(0, 16);
-  return `${prefix}:lease:${owner}:${runId}`;
+  return `${name}:lease:${owner}:${runId}`;
 }
 
 /** The answer, or undefined when Redis failed or took too long. A late answer is dropped. */

@@ -45,6 +45,7 @@ export type ConsumeOptions = {
 };
 
 const QUEUE = 'countersign-resume';
+const DEFAULT_NAME = 'countersign';
 /** `queue.add` never settles while Redis is away (measured, bullmq 6.7.0), so a publish has its own deadline. */
 const PUBLISH_MS = 5_000;
 /** Renewed by BullMQ while the process lives. Only a hint: the hold in Postgres decides. */
@@ -66,17 +67,23 @@ const payload = z.strictObject({
 export function openResumeQueue(options: {
   redisUrl: string | null;
   postgresUrl: string;
-  prefix?: string;
+  /** What the keys in Redis begin with: fleets of different names do not see each other's jobs. */
+  name?: string | undefined;
   onError: (error: Error) => void;
 }): ResumeQueue {
   const redis = options.redisUrl === null ? null : openRedis(options.redisUrl, options.onError);
-  const shared = { prefix: options.prefix ?? 'countersign' };
+  const shared = { prefix: options.name ?? DEFAULT_NAME };
   const queueOptions = {
     ...shared,
     defaultJobOptions: { attempts: 1, removeOnComplete: true, removeOnFail: { count: 1_000 } },
     streams: { events: { maxLen: 100 } },
   };
-  const postgres = { connectionString: options.postgresUrl, migrate: true, Client: SteadyClient };
+  const postgres = {
+    connectionString: options.postgresUrl,
+    application_name: 'countersign queue',
+    migrate: true,
+    Client: SteadyClient,
+  };
   const onPostgres = withBackend(createPostgresBackend);
   const queues = restarting(() => {
     const made =
@@ -109,7 +116,7 @@ export function openResumeQueue(options: {
       };
       const process = processor(handler, consumeOptions.onMalformed);
       const connection =
-        options.redisUrl === null ? null : openRedis(options.redisUrl, consumeOptions.onError, true);
+        options.redisUrl === null ? null : openRedis(options.redisUrl, consumeOptions.onError, 'blocking');
       const makeWorker = () => {
         const made =
           connection === null

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { definitionReview, type LedgerAction } from '../actions/index.ts';
-import { type SegmentResult, STATE_SCHEMA, type UsageNumbers } from '../agents-sdk/index.ts';
+import { addUsage, type SegmentResult, STATE_SCHEMA, type UsageNumbers } from '../agents-sdk/index.ts';
 import { type RunInput, sealState } from '../checkpoints/index.ts';
 import type { JsonValue } from '../digests/index.ts';
 import { CountersignError } from '../errors.ts';
-import type { JournalRow } from '../journal/index.ts';
+import type { JournalEnvironment, JournalRow } from '../journal/index.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 import type { SessionChange } from '../sessions/index.ts';
@@ -148,9 +148,20 @@ export async function complete(
   return finishRun(owner, 'completed', output, null, result.usage, unstored, change);
 }
 
-/** Finish with a failure that a repetition would only repeat. */
-export async function fail(owner: Owner, code: string): Promise<boolean> {
-  return finishRun(owner, 'failed', null, code, null, [], null);
+/** Finish with a failure that a repetition would only repeat. `journal`: null when no segment was begun. */
+export async function fail(
+  owner: Owner,
+  code: string,
+  journal: Pick<JournalEnvironment, 'answered' | 'unstored'> | null,
+): Promise<boolean> {
+  return finishRun(owner, 'failed', null, code, journal?.answered ?? null, journal?.unstored ?? [], null);
+}
+
+/** Counts model calls that were made and came to nothing. Not fenced: they cost the same, whoever made them. */
+export async function countWasted({ db, run }: Omit<Owner, 'keys'>, wasted: UsageNumbers): Promise<void> {
+  if (wasted.requests > 0) {
+    await callFunction(db, 'count_wasted', [run.tenant, run.runId, JSON.stringify(wasted)]);
+  }
 }
 
 async function finishRun(
@@ -210,13 +221,4 @@ export async function park({ db, run }: Omit<Owner, 'keys'>, reason: string): Pr
 
 export async function quarantine({ db, run }: Omit<Owner, 'keys'>, reason: string): Promise<void> {
   await callFunction(db, 'quarantine_run', [run.tenant, run.runId, run.epoch, reason]);
-}
-
-function addUsage(before: Partial<UsageNumbers>, more: UsageNumbers): UsageNumbers {
-  return {
-    requests: (before.requests ?? 0) + more.requests,
-    inputTokens: (before.inputTokens ?? 0) + more.inputTokens,
-    outputTokens: (before.outputTokens ?? 0) + more.outputTokens,
-    totalTokens: (before.totalTokens ?? 0) + more.totalTokens,
-  };
 }

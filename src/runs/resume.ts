@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { Suspended } from '../actions/index.ts';
-import { runSegment } from '../agents-sdk/index.ts';
+import { addUsage, runSegment } from '../agents-sdk/index.ts';
 import { CountersignError, type ErrorCode, isCountersignError } from '../errors.ts';
+import type { JournalEnvironment } from '../journal/index.ts';
 import type { Hold, HoldKeeper } from '../leases/index.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../postgres/index.ts';
@@ -9,7 +10,7 @@ import type { Leases, ResumeJob, Verdict } from '../queue/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 import type { Capabilities, Registry } from '../workflows/index.ts';
 import { type ClaimedRun, claimRun } from './claim.ts';
-import { complete, fail, park, pause, quarantine, release } from './outcome.ts';
+import { complete, countWasted, fail, park, pause, quarantine, release } from './outcome.ts';
 import { makeSegment, openSegment } from './segment.ts';
 
 /** What became of deliveries, counted: duplicates, late and stale ones are harmless and visible. */
@@ -115,6 +116,7 @@ export async function carryDelivery(env: WorkerEnvironment, job: ResumeJob): Pro
 /** Runs the claimed segment and commits what became of it. */
 async function carryRun(env: WorkerEnvironment, run: ClaimedRun, hold: Hold): Promise<void> {
   const owner = { db: env.db, keys: env.keys, run };
+  let journal: JournalEnvironment | null = null;
   try {
     const registered = env.registry.get(`${run.workflow}@${run.version}`);
     if (registered === undefined) {
@@ -131,6 +133,7 @@ async function carryRun(env: WorkerEnvironment, run: ClaimedRun, hold: Hold): Pr
       return;
     }
     const segment = makeSegment(env, run, registered, hold, opened);
+    journal = segment.journal;
     const result = await withinLimit(env.settings.maxSegmentMs, hold, (signal) =>
       runSegment({
         agent: registered.agent,
@@ -145,12 +148,30 @@ async function carryRun(env: WorkerEnvironment, run: ClaimedRun, hold: Hold): Pr
     const change = opened.session?.change() ?? null;
     const stored =
       result.kind === 'final'
-        ? await complete(owner, result, segment.journal.unstored, change)
-        : (await pause(owner, registered, opened.ids, segment.journal.actions, result, change)) !== null;
+        ? await complete(owner, result, journal.unstored, change)
+        : (await pause(owner, registered, opened.ids, journal.actions, result, change)) !== null;
+    await noteWasted(env, owner, journal, stored);
     count(env, stored ? (result.kind === 'final' ? 'completed' : 'paused') : 'lost', run);
   } catch (error) {
-    await settleFailure(env, owner, error);
+    const ended = await settleFailure(env, owner, error, journal);
+    if (journal !== null) {
+      await noteWasted(env, owner, journal, ended);
+    }
   }
+}
+
+/** The journal's own rows are paid and kept; a final answer that was not stored with its end is asked for again. */
+async function noteWasted(
+  env: WorkerEnvironment,
+  owner: Parameters<typeof fail>[0],
+  journal: JournalEnvironment,
+  stored: boolean,
+): Promise<void> {
+  const lost = stored ? [] : journal.unstored;
+  const wasted = lost.reduce((sum, { usage }) => addUsage(sum, usage), journal.wasted);
+  await countWasted(owner, wasted).catch((error: unknown) => {
+    env.log.warn({ run: owner.run.runId, err: error }, 'what model calls cost for nothing was not counted');
+  });
 }
 
 /** How long the SDK may take to give up after its signal, before the segment is left behind. */
@@ -208,11 +229,13 @@ const MEANING: Partial<Record<ErrorCode, 'quarantine' | 'park' | 'fail' | 'diver
   REPLAY_DIVERGED: 'diverged',
 };
 
+/** @returns whether the run has ended with this, and its journal's last answers with it. */
 async function settleFailure(
   env: WorkerEnvironment,
   owner: Parameters<typeof fail>[0],
   error: unknown,
-): Promise<void> {
+  journal: JournalEnvironment | null,
+): Promise<boolean> {
   const { run } = owner;
   const { maxAttempts, retryDelayMs } = env.settings;
   if (error instanceof Suspended) {
@@ -221,7 +244,7 @@ async function settleFailure(
       await release(owner, { reason: null, delayMs: 0, failure: null, maxAttempts });
     }
     count(env, lost ? 'lost' : 'suspended', run, { code: error.code });
-    return;
+    return false;
   }
   const code: ErrorCode | 'UNEXPECTED' = isCountersignError(error) ? error.code : 'UNEXPECTED';
   if (code === 'POSTGRES_UNAVAILABLE') {
@@ -231,15 +254,21 @@ async function settleFailure(
   switch (code === 'UNEXPECTED' ? undefined : MEANING[code]) {
     case 'quarantine':
       await quarantine(owner, code);
-      return count(env, 'quarantined', run, { code });
+      count(env, 'quarantined', run, { code });
+      return false;
     case 'park':
       await park(owner, code);
-      return count(env, 'parked', run, { code });
-    case 'fail':
-      return count(env, (await fail(owner, code)) ? 'failed' : 'lost', run, { code });
+      count(env, 'parked', run, { code });
+      return false;
+    case 'fail': {
+      const failed = await fail(owner, code, journal);
+      count(env, failed ? 'failed' : 'lost', run, { code });
+      return failed;
+    }
     case 'diverged':
       await release(owner, { reason: code, delayMs: 0, failure: 'diverged', maxAttempts });
-      return count(env, 'released', run, { code });
+      count(env, 'released', run, { code });
+      return false;
     case undefined: {
       const delayMs = Math.min(60_000, retryDelayMs * 2 ** (run.attempt - 1));
       const status = await release(owner, {
@@ -249,6 +278,7 @@ async function settleFailure(
         maxAttempts,
       });
       count(env, status === null ? 'lost' : 'released', run, { code, status });
+      return false;
     }
   }
 }

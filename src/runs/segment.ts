@@ -1,5 +1,6 @@
 import { type LedgerAction, performAction, type ReviewedArguments, Suspended } from '../actions/index.ts';
 import {
+  NO_USAGE,
   openState as openRunState,
   type PendingCall,
   type SegmentPort,
@@ -107,6 +108,8 @@ export function makeSegment(
     definitions: registered.actions,
     actions: byCallId(run.actions),
     unstored: [],
+    answered: NO_USAGE,
+    wasted: NO_USAGE,
   };
   const assertTrusted = () => {
     if (!env.holds.isTrusted(hold)) {

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { retryPolicies, tool } from '@openai/agents';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
@@ -121,6 +122,39 @@ describe('one segment', () => {
     );
     await expect(running).resolves.toMatchObject({ kind: 'final', output: 'done' });
     expect(asked).toEqual(Array(3).fill({ path: '', n: 0 }));
+  });
+
+  it('does not keep an answer that came after its agent’s time limit: the SDK has thrown it away', async () => {
+    const dropped: unknown[] = [];
+    const { running } = segment(
+      named('a', { modelSettings: { timeoutMs: 20 } }),
+      async () => {
+        await sleep(60);
+        return 'late';
+      },
+      {
+        respond: (ask) =>
+          ask.ask().catch((error: unknown) => {
+            dropped.push((error as CountersignError).code);
+            throw error;
+          }),
+      },
+    );
+    await expect(running).rejects.toMatchObject({ code: 'MODEL_FAILED' });
+    expect(dropped).toEqual(['MODEL_FAILED']);
+  });
+
+  it('does not let a nested agent’s time limit become an answer for its caller’s model', async () => {
+    const inner = named('inner', { modelSettings: { timeoutMs: 20 } });
+    const { running, asked } = segment(
+      named('outer', { tools: [inner.asTool({ toolName: 'inner', toolDescription: 'inner' })] }),
+      async (agent, turn) => {
+        if (agent === 'inner') await sleep(60);
+        return agent === 'outer' && turn === 0 ? [{ name: 'inner', arguments: { input: 'x' } }] : 'done';
+      },
+    );
+    await expect(running).rejects.toMatchObject({ code: 'MODEL_FAILED' });
+    expect(asked).toHaveLength(2);
   });
 
   it('does not let a retry policy ask again what the journal has refused', async () => {

@@ -68,6 +68,7 @@ describe('the environment', () => {
     ['HOST', 'a b'],
     ['LOG_LEVEL', 'loud'],
     ['COUNTERSIGN_CONCURRENCY', '0'],
+    ['COUNTERSIGN_QUEUE', 'mine:yours'],
     ['COUNTERSIGN_HOLD_TTL', '30'],
     ['COUNTERSIGN_HOLD_TTL', '10ms'],
     ['COUNTERSIGN_PATIENCE', 'soon'],

@@ -1,6 +1,7 @@
 import { Agent, tool } from '@openai/agents';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { showRun } from '../../src/runs/index.ts';
 import type { Turn } from '../fixtures/scripted.ts';
 import { crew, modelOf } from '../support/crew.ts';
 import { createFleet, type Fleet } from '../support/fleet.ts';
@@ -77,6 +78,15 @@ function failing(times: number): () => void {
   };
 }
 
+/** Requests and tokens. */
+async function costOf(runId: string) {
+  const { usage, wasted } = await showRun(fleet.api, fleet.keys, { tenant: 'acme', runId });
+  return {
+    usage: [usage.requests, usage.totalTokens],
+    wasted: [wasted.requests, wasted.totalTokens],
+  };
+}
+
 describe('a redelivered segment', () => {
   it('is answered from the journal: no stored response is paid for twice, no effect and no reading is repeated', async () => {
     const fail = failing(2);
@@ -97,6 +107,7 @@ describe('a redelivered segment', () => {
     expect(looked).toBe(1);
     expect(await dispatches(provider)).toBe(1);
     expect(await effects(provider)).toEqual({ acme: 1 });
+    expect(await costOf(run)).toEqual({ usage: [3, 45], wasted: [2, 0] });
     const [row] = await fleet.rows<{ usage: { requests: number } }>(
       'select usage from countersign.runs where id = $1',
       [run],
@@ -121,6 +132,8 @@ describe('a redelivered segment', () => {
       [run],
     );
     expect(journal.map(({ superseded }) => superseded)).toEqual([true, false, false]);
+    // The superseded answer, and the call that failed.
+    expect(await costOf(run)).toEqual({ usage: [2, 30], wasted: [2, 15] });
   });
 
   it('that asks its model something else after an effect was sent stops, and nothing is guessed or repeated', async () => {
@@ -140,6 +153,7 @@ describe('a redelivered segment', () => {
       [run],
     );
     expect(letter).toEqual({ class: 'diverged', code: 'REPLAY_DIVERGED' });
+    expect(await costOf(run)).toEqual({ usage: [1, 15], wasted: [1, 0] });
     expect(await effects(provider)).toEqual({ acme: 1 });
   });
 });

@@ -9,6 +9,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/index.ts';
 import { assertSchema, callFunction, migrate, openDatabase } from '../../src/postgres/index.ts';
+import { readMigrations } from '../../src/postgres/migrate.ts';
 import { start } from '../../src/runs/index.ts';
 import { KeyRing } from '../../src/seal/index.ts';
 import { createTestDatabase } from '../support/database.ts';
@@ -49,9 +50,8 @@ describe('on a cluster that has never seen a migration', () => {
         return { database, ...(await migrate({ url: inDatabase(login, database) })) };
       }),
     );
-    const [{ current = 0 } = {}] = results;
-    expect(current).toBeGreaterThan(0);
-    const all = Array.from({ length: current }, (_, index) => index + 1);
+    const all = (await readMigrations()).map(({ number }) => number);
+    expect(all.length).toBeGreaterThan(0);
     for (const database of ['first', 'second', 'third', 'fourth']) {
       const applied = results
         .filter((result) => result.database === database)

@@ -53,16 +53,6 @@ export const MUTANTS: readonly Mutant[] = [
     caught: 'I3',
   },
   {
-    name: 'the journal compares no epoch, here and where it is stored',
-    mutations: [
-      { inside: 'journal_response', from: FENCE, to: NO_FENCE },
-      { inside: 'store_model_calls', from: 'and t.epoch = p_epoch', to: '' },
-      { inside: 'store_model_calls', from: 'c.usage, r.epoch', to: 'c.usage, p_epoch' },
-    ],
-    schedule: 'a stale worker stores a response',
-    caught: 'I3',
-  },
-  {
     name: 'the claim looks at no hold',
     mutations: [
       {
@@ -99,7 +89,7 @@ export const MUTANTS: readonly Mutant[] = [
     mutations: [
       {
         inside: 'decide_approval',
-        from: 'elsif clock_timestamp() >= p.decide_before then',
+        from: 'elsif at_time >= p.decide_before then',
         to: 'elsif false then',
       },
     ],
@@ -184,7 +174,10 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'identical operations may be in the open together',
-    mutations: [{ statement: 'drop index countersign."an operation is in the open once"' }],
+    mutations: [
+      { statement: 'drop index countersign."an operation is in the open once"' },
+      { inside: 'find_identical', from: 'perform pg_advisory_xact_lock(', to: 'perform abs(' },
+    ],
     schedule: 'two runs ask for the same operation at once',
     caught: 'I4',
   },
@@ -209,7 +202,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'the journal is not read',
     mutations: [
-      { inside: 'load_run', from: 'm.take = 0', to: 'false' },
+      { inside: 'load_segment', from: 'm.take = 0', to: 'false' },
       { inside: 'journal_response', from: 'm.take = 0', to: 'false' },
       { statement: 'alter table countersign.model_calls drop constraint model_calls_pkey' },
     ],
@@ -224,7 +217,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a run may end with an open outcome',
-    mutations: [{ inside: 'finish_run', from: "a.state in ('dispatched', 'outcome_unknown')", to: 'false' }],
+    mutations: [{ inside: 'finish_run', from: 'if open then', to: 'if false then' }],
     schedule: 'a run ends with an outcome that nobody knows',
     caught: 'I6',
   },
@@ -245,6 +238,50 @@ export const MUTANTS: readonly Mutant[] = [
     mutations: [{ inside: 'may_repeat', from: 'a.key_lifetime_ms is null', to: 'true' }],
     schedule: 'a provider forgets a key',
     caught: 'I4',
+  },
+  {
+    name: 'a key’s last moment leaves out the send window',
+    mutations: [
+      { inside: 'may_repeat', from: '(a.send_within_ms + a.call_timeout_ms)', to: 'a.call_timeout_ms' },
+    ],
+    schedule: 'a provider forgets a key while the request waits to be sent',
+    caught: 'I4',
+  },
+  {
+    name: 'a person’s word is applied to any attempt',
+    mutations: [
+      { inside: 'resolve_action', from: 'a.attempt <> p_attempt', to: 'false' },
+      {
+        inside: 'resolve_action',
+        from: 'run_id, p_action, p_attempt, p_verdict',
+        to: 'run_id, p_action, a.attempt, p_verdict',
+      },
+    ],
+    schedule: 'two people looked for the same attempt',
+    caught: 'I4',
+  },
+  {
+    name: 'a person’s “not executed” counts at any time',
+    mutations: [
+      { inside: 'resolve_action', from: 'clock_timestamp() <= a.absent_after', to: 'false' },
+      { inside: 'settle_action', from: 'clock_timestamp() > a.absent_after', to: 'true' },
+    ],
+    schedule: 'a person looks while the request is under way',
+    caught: 'I4',
+  },
+  {
+    name: 'a decision stands though an identical action has succeeded since',
+    mutations: [{ inside: 'intend_action', from: 'o.settled_at > p.decided_at', to: 'false' }],
+    schedule: 'both of two identical actions are approved at once',
+    caught: 'I4',
+  },
+  {
+    name: 'a run that was asked to stop is given up',
+    mutations: [
+      { inside: 'dead_letter_run', from: 'if r.cancel_requested_at is not null then', to: 'if false then' },
+    ],
+    schedule: 'a run is asked to stop and its last worker dies',
+    caught: 'I9',
   },
   {
     name: 'an event does not name the one before',

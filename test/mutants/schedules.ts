@@ -3,63 +3,34 @@
  * right under the clean protocol; the expectation says what "right" is.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Expected } from '../../crash-matrix/checker.ts';
 import { callFunction } from '../../src/postgres/index.ts';
 import {
-  approvedRun,
   cancel,
   claim,
   decideBy,
   finish,
-  intend,
   journal,
-  openSession,
   pause,
   pausedRun,
-  release,
-  type SqlAction,
-  type SqlRun,
-  settle,
   startRun,
   sweep,
 } from '../support/sql-run.ts';
-import type { Stage } from './stage.ts';
-
-export type Schedule = (stage: Stage) => Promise<Expected>;
-
-const done: Expected = { ended: true, ends: ['completed'], effects: { a: 1 } };
-const without: Expected = { ended: true, ends: ['completed'], effects: {} };
-/** Deadlines that have passed when the next statement is sent. */
-const brief = { sendWithinMs: 1, callTimeoutMs: 1, settlesWithinMs: 1 };
-
-const first = (run: SqlRun): SqlAction => {
-  const [action] = run.actions;
-  if (action === undefined) throw new Error('the run has no action');
-  return action;
-};
-
-/** The holder goes silent, its hold passes, and the other worker takes the run over. Returns the stale epoch. */
-async function takeOver(stage: Stage, run: SqlRun): Promise<number> {
-  const stale = run.epoch;
-  await stage.admin.pool.query(
-    "update countersign.runs set held_until = clock_timestamp() - interval '1 second' where id = $1",
-    [run.id],
-  );
-  await claim(stage.admin, run, { worker: stage.other });
-  return stale;
-}
-
-const approved = (stage: Stage, options = {}) =>
-  approvedRun(stage.admin, stage.worker, [options], stage.tenant);
-
-/** A run in its first segment, held. */
-async function claimedRun(stage: Stage): Promise<SqlRun> {
-  const run = await startRun(stage.admin, stage.worker, stage.tenant);
-  await claim(stage.admin, run);
-  return run;
-}
+import { EVIDENCE_SCHEDULES } from './evidence-schedules.ts';
+import {
+  approved,
+  callIntend,
+  claimedRun,
+  done,
+  expire,
+  first,
+  type Schedule,
+  takeOver,
+  without,
+} from './moves.ts';
 
 export const SCHEDULES = {
+  ...EVIDENCE_SCHEDULES,
+
   async 'a stale worker sends'(stage) {
     const run = await approved(stage);
     const stale = await takeOver(stage, run);
@@ -154,85 +125,6 @@ export const SCHEDULES = {
     return { ...without, ended: false, ends: ['quarantined'], alarm: true };
   },
 
-  async 'evidence about an earlier attempt comes late'(stage) {
-    const run = await approved(stage, brief);
-    const action = first(run);
-    await intend(stage.admin, run, action);
-    await sleep(20);
-    await absent(stage, run, action, 1);
-    await again(stage, run);
-    await intend(stage.admin, run, action);
-    await settle(stage.admin, run, action, { attempt: 1, outcome: 'never_sent' });
-    stage.commit(action);
-    await again(stage, run);
-    await stage.perform(run, action);
-    await settle(stage.admin, run, action, { attempt: 2, outcome: 'succeeded' });
-    await again(stage, run);
-    await finish(stage.admin, run);
-    return done;
-  },
-
-  async 'a look-up is answered while the request is under way'(stage) {
-    const run = await approved(stage);
-    const action = first(run);
-    await intend(stage.admin, run, action);
-    await absent(stage, run, action, 1);
-    await takeOver(stage, run);
-    await stage.perform(run, action);
-    stage.commit(action);
-    await settle(stage.admin, run, action, { attempt: 1, outcome: 'succeeded' });
-    await again(stage, run);
-    await stage.perform(run, action);
-    await finish(stage.admin, run);
-    return done;
-  },
-
-  async 'an action is proven absent and sent again'(stage) {
-    const run = await approved(stage, brief);
-    await intend(stage.admin, run, first(run));
-    await sleep(20);
-    await absent(stage, run, first(run), 1);
-    await again(stage, run);
-    await stage.perform(run, first(run));
-    await finish(stage.admin, run);
-    return done;
-  },
-
-  async 'a worker loses its hold during the call'(stage) {
-    const run = await approved(stage, { recovery: 'manual' });
-    const stale = run.epoch;
-    const { attempt } = await intend(stage.admin, run, first(run));
-    stage.commit(first(run));
-    await takeOver(stage, run);
-    await settle(stage.admin, run, first(run), { attempt: attempt ?? 0, outcome: 'succeeded', epoch: stale });
-    await stage.perform(run, first(run));
-    await finish(stage.admin, run);
-    return done;
-  },
-
-  async 'two runs ask for the same operation at once'(stage) {
-    const operation = 'o'.repeat(64);
-    const [one, two] = [await approved(stage, { operation }), await approved(stage, { operation })];
-    const [slow, quick] = [await openSession(stage.url, 'none'), await openSession(stage.url, 'none')];
-    try {
-      await slow.query('begin');
-      const intents = [await intend(slow, one, first(one)), intend(quick, two, first(two))] as const;
-      await sleep(200);
-      await slow.query('commit');
-      for (const [run, intent] of [
-        [one, intents[0]],
-        [two, await intents[1]],
-      ] as const) {
-        if (intent.outcome === 'dispatched') {
-          stage.commit(first(run));
-        }
-      }
-    } finally {
-      await Promise.all([slow.end(), quick.end()]);
-    }
-    return { ...done, ended: false, ends: ['running'] };
-  },
-
   async 'a worker dies and nobody says so'(stage) {
     const run = await startRun(stage.admin, stage.worker, stage.tenant);
     await stage.relay(run);
@@ -287,96 +179,14 @@ export const SCHEDULES = {
     return done;
   },
 
-  async 'a run ends with an outcome that nobody knows'(stage) {
-    const run = await approved(stage);
-    await intend(stage.admin, run, first(run));
-    stage.commit(first(run));
-    if (!(await finish(stage.admin, run))) {
-      await settle(stage.admin, run, first(run), { attempt: 1, outcome: 'succeeded' });
-      await again(stage, run);
-      await finish(stage.admin, run);
-    }
-    return done;
-  },
-
-  async 'a receipt comes for what was called absent'(stage) {
-    const run = await approved(stage, brief);
-    await intend(stage.admin, run, first(run));
-    await sleep(20);
-    await absent(stage, run, first(run), 1);
+  async 'a run is asked to stop and its last worker dies'(stage) {
+    const run = await startRun(stage.admin, stage.worker, stage.tenant);
+    await claim(stage.admin, run, { maxAttempts: 1 });
     await cancel(stage.admin, run);
-    await release(stage.admin, run);
-    stage.commit(first(run));
-    await settle(stage.admin, run, first(run), { attempt: 1, outcome: 'succeeded' });
-    return { ...done, ends: ['cancelled'], contradiction: true };
-  },
-
-  async 'a provider forgets a key'(stage) {
-    const lifetime = {
-      recovery: 'idempotent' as const,
-      keyLifetimeMs: 50,
-      sendWithinMs: 1,
-      callTimeoutMs: 1,
-    };
-    const run = await approved(stage, lifetime);
-    await intend(stage.admin, run, first(run));
-    stage.commit(first(run));
-    await sleep(100);
-    await takeOver(stage, run);
-    if ((await intend(stage.admin, run, first(run))).outcome === 'dispatched') {
-      stage.commit(first(run));
-    }
-    return { ...done, ended: false, ends: ['running'] };
+    await expire(stage, run);
+    await claim(stage.admin, run, { worker: stage.other, maxAttempts: 1 });
+    return { ...without, ends: ['cancelled'], givenUp: true };
   },
 } as const satisfies Record<string, Schedule>;
 
 export type ScheduleName = keyof typeof SCHEDULES;
-
-async function expire(stage: Stage, run: SqlRun): Promise<void> {
-  await stage.admin.pool.query(
-    "update countersign.runs set held_until = clock_timestamp() - interval '1 second' where id = $1",
-    [run.id],
-  );
-}
-
-/** A look-up that began now and found nothing. */
-async function absent(stage: Stage, run: SqlRun, action: SqlAction, attempt: number): Promise<void> {
-  const { rows } = await stage.admin.pool.query<{ now: Date }>('select clock_timestamp() as now');
-  await settle(stage.admin, run, action, {
-    attempt,
-    outcome: 'absent',
-    source: 'lookup',
-    askedAt: rows[0]?.now ?? null,
-  });
-}
-
-/** The run is carried on: by the next delivery if it was let go, by whoever takes it over if it was not. */
-async function again(stage: Stage, run: SqlRun): Promise<void> {
-  await expireIfRunning(stage, run);
-  const { rows } = await stage.admin.pool.query<{ wake: number }>(
-    'select wake from countersign.runs where id = $1',
-    [run.id],
-  );
-  run.wake = rows[0]?.wake ?? run.wake;
-  await claim(stage.admin, run, { worker: stage.other });
-}
-
-async function expireIfRunning(stage: Stage, run: SqlRun): Promise<void> {
-  await stage.admin.pool.query(
-    "update countersign.runs set held_until = clock_timestamp() - interval '1 second' where id = $1 and status = 'running'",
-    [run.id],
-  );
-}
-
-async function callIntend(stage: Stage, run: SqlRun, action: SqlAction, effectiveDigest: string) {
-  const [row] = await callFunction<{ outcome: string }>(stage.admin, 'intend_action', [
-    run.tenant,
-    run.id,
-    run.epoch,
-    action.id,
-    action.tool,
-    action.digest,
-    effectiveDigest,
-  ]);
-  return { outcome: row?.outcome };
-}

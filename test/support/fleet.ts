@@ -9,6 +9,7 @@ import { createLog } from '../../src/log.ts';
 import { type Database, openDatabase } from '../../src/postgres/index.ts';
 import {
   type ReconcilerOptions,
+  type RelayOptions,
   type ResumeWorker,
   type ResumeWorkerOptions,
   type Running,
@@ -34,7 +35,7 @@ export type Fleet = {
   /** As the login role: sees everything, for assertions only. */
   admin: Database;
   worker(options?: Partial<ResumeWorkerOptions>): Promise<ResumeWorker>;
-  relay(): Promise<Running>;
+  relay(options?: Partial<RelayOptions>): Promise<Running>;
   reconciler(options?: Partial<ReconcilerOptions>): Promise<Running>;
   start(options: Partial<StartOptions> & { workflow: string }): Promise<string>;
   /** Waits until the run has one of the statuses; fails with what it has instead. */
@@ -72,11 +73,8 @@ export async function createFleet(
   const running: Running[] = [];
   const keep = async <T extends Running>(process: Promise<T>): Promise<T> => {
     const started = await process;
-    // A test may stop a process by itself; closing the fleet must not stop it again.
-    let stopped: Promise<void> | undefined;
-    const once = { ...started, stop: () => (stopped ??= started.stop()) };
-    running.push(once);
-    return once;
+    running.push(started);
+    return started;
   };
   const rows = async <Row>(sql: string, values: unknown[] = []) =>
     (await admin.pool.query(sql, values)).rows as Row[];
@@ -91,7 +89,7 @@ export async function createFleet(
     rows,
     worker: (more) =>
       keep(runResumeWorker({ ...common, redisUrl, retryDelayMs: 50, drainMs: 2_000, ...more })),
-    relay: () => keep(runRelay({ databaseUrl: url, redisUrl, log, idleMs: 10 })),
+    relay: (more) => keep(runRelay({ databaseUrl: url, redisUrl, log, idleMs: 10, ...more })),
     reconciler: (more) =>
       keep(runReconciler({ ...common, reconcileMs: 50, sweepMs: 100, patienceMs: 500, ...more })),
     async start(more) {

@@ -3,7 +3,6 @@
  * real sessions and stop either in the middle of its statement. What is sealed here is noise: no function looks at it.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
-import type pg from 'pg';
 import {
   type Intent,
   intendAction,
@@ -191,7 +190,7 @@ function approvalOf(action: SqlAction, options: ActionOptions = {}) {
 }
 
 /** Puts an approved action back before a person. The action here then names its new approval. */
-export async function askAgain(db: pg.Client, run: SqlRun, action: SqlAction): Promise<string | null> {
+export async function askAgain(db: Db, run: SqlRun, action: SqlAction): Promise<string | null> {
   const asked = { ...action, approvalId: randomUUID() };
   const row = await one<{ request_again: string | null }>(db, 'request_again', [
     run.tenant,
@@ -200,11 +199,11 @@ export async function askAgain(db: pg.Client, run: SqlRun, action: SqlAction): P
     action.id,
     JSON.stringify([approvalOf(asked)]),
   ]);
-  const shown = await db.query<{ fingerprint: string }>(
+  const shown = await ('pool' in db ? db.pool : db).query(
     'select fingerprint from countersign.approvals where id = $1',
     [asked.approvalId],
   );
-  const [made] = shown.rows;
+  const [made] = shown.rows as { fingerprint: string }[];
   if (made !== undefined) {
     Object.assign(action, { approvalId: asked.approvalId, fingerprint: made.fingerprint });
   }

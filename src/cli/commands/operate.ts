@@ -51,7 +51,12 @@ async function deliver({ config, db, tenant }: Session, runId: string, copies: n
   if (redisUrl !== null) {
     await assertRedisSafe(redisUrl);
   }
-  const queue = openResumeQueue({ redisUrl, postgresUrl: databaseUrl, onError: () => undefined });
+  const queue = openResumeQueue({
+    redisUrl,
+    postgresUrl: databaseUrl,
+    name: config.queue,
+    onError: () => undefined,
+  });
   try {
     const sent = await publishDuplicates(db, queue, { tenant, runId, copies });
     return {

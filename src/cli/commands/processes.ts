@@ -39,6 +39,7 @@ export function addProcesses(program: Command): void {
         runResumeWorker({
           databaseUrl: config.databaseUrl,
           redisUrl: config.redisUrl,
+          queue: config.queue,
           keys: workerKeys(config),
           workflows: await loadWorkflows(workflowsFile(config, flags.workflows)),
           concurrency: flags.concurrency ?? config.concurrency,
@@ -53,6 +54,7 @@ export function addProcesses(program: Command): void {
       runRelay({
         databaseUrl: config.databaseUrl,
         redisUrl: config.redisUrl,
+        queue: config.queue,
         notify: sinkOf(config),
         log,
       }),

@@ -89,11 +89,17 @@ async function show(session: Session, runId: string) {
       ['ended', run.endedAt === null ? null : moment(run.endedAt)],
       ['checkpoint', run.segment],
       ['carried by', carriers.join(', ')],
+      ['model calls', cost(run.usage)],
+      ['wasted', run.wasted.requests === 0 ? null : cost(run.wasted)],
       ['output', run.output === null ? null : new Lines(visibleJson(run.output).text)],
     ]),
     ...(run.endedAt === null ? ['', `In plain words: countersign runs explain ${run.id}`] : []),
   ].join('\n');
   return { json: { ...run, claims }, text };
+}
+
+function cost({ requests, totalTokens }: { requests: number; totalTokens: number }): string {
+  return `${requests} (${totalTokens} tokens)`;
 }
 
 /** Statuses in which a run waits for somebody, or nothing more will happen by itself. */
