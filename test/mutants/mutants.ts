@@ -271,7 +271,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a decision stands though an identical action has succeeded since',
-    mutations: [{ inside: 'intend_action', from: 'o.settled_at > p.decided_at', to: 'false' }],
+    mutations: [{ inside: 'find_identical', from: 'o.settled_at > p_decided_at', to: 'false' }],
     schedule: 'both of two identical actions are approved at once',
     caught: 'I4',
   },
