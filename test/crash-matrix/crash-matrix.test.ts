@@ -22,10 +22,11 @@ const NOT_REACHED: Readonly<Record<string, string>> = {
   mark_outbox_failed:
     'reached where publishing fails, so by the faults at `publish`; test/race/outbox.test.ts',
   mark_notifications_failed: 'a receiver that refuses; test/notifications',
-  park_run: 'a deploy that cannot carry the run; test/flow/deploys.test.ts',
+  park_run: 'a worker that lacks a key; test/runs/parked.test.ts',
   quarantine_run: 'damaged state; test/security/damaged.test.ts',
   release_quarantine: 'an operator, after damaged state; test/security/damaged.test.ts',
   replay_outbox_row: 'an operator, after a dead announcement; test/dead-letters',
+  request_again: 'an identical action that succeeded since the decision; test/race/ledger.test.ts',
   restart_run: 'an operator; test/runs/restart.test.ts',
 };
 
