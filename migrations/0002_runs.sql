@@ -27,6 +27,9 @@ begin
   from (values (1)) as always
   left join (select e.n, e.digest from events e where e.tenant = p_tenant and e.run_id = p_run order by e.n desc limit 1) head on true
   returning n into appended;
+  if p_kind in ('contradiction', 'action_waits_for_person', 'run_dead_lettered', 'security_alert', 'approval_requested') then
+    perform notify_of_event(p_tenant, p_run, p_kind, p_data);
+  end if;
   return appended;
 end
 $$;

@@ -137,7 +137,6 @@ table events
   previous bytea not null
   digest bytea not null
   constraint events_pkey PRIMARY KEY (tenant, run_id, n)
-  CREATE TRIGGER notify AFTER INSERT ON events FOR EACH ROW WHEN ((new.kind = ANY (ARRAY['contradiction'::text, 'action_waits_for_person'::text, 'run_dead_lettered'::text, 'security_alert'::text, 'approval_requested'::text]))) EXECUTE FUNCTION notify_of_event()
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -376,7 +375,7 @@ table workflows
 function announce_worker(p_id uuid, p_kind text, p_name text, p_workflows text[], p_state_schemas text[], p_tools text[], p_alive_ms integer) returns void language plpgsql security definer owner countersign_loops
   body sha256 e6850bf57cab6473f0cdab2a473eb27cf90638f43c78fb0c6d3d61a387d3f978
 function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns integer language plpgsql owner migrator
-  body sha256 95536b02eb9c64f2941561976614f5bac80b8aec4e669fa0114920a9b16ccaf6
+  body sha256 42418337469a3e9352ae5a88f30430734675fce26f30ccf5bfa12984d04b35e0
 function as_tenant(p_tenant text) returns void language sql owner migrator
   body sha256 5067f8fbf7e7cb11506c52580ab9478d3929f92691f75e2c518d43923882b0da
 function ask_action(p_tenant text, p_action uuid, p_subject text, OUT outcome text, OUT run_id uuid, OUT run_status text, OUT state text, OUT recovery text) returns record language plpgsql security definer owner migrator
@@ -443,8 +442,8 @@ function may_repeat(a actions) returns boolean language sql owner migrator
   body sha256 ef2facf3cb85adc7881470e7aa95d5b8e75ef61d0e2f5de4c06957b44f3717a8
 function notify_of_dead_outbox() returns trigger language plpgsql security definer owner countersign_loops
   body sha256 11ab250039a1eab71b1837b33bb05d074fa4b264409da07480a6d6dda00e0db1
-function notify_of_event() returns trigger language plpgsql security definer owner countersign_loops
-  body sha256 4f4833fe39856ee1ccb2468ba5b243995a3c9af94c5b44daad1070d01ab20ef2
+function notify_of_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void language plpgsql owner migrator
+  body sha256 f309654b915bf0dda5bb022ec2bddcf565a637c1adb4d2503cc9cd95fefd77f4
 function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
   body sha256 e0c114ab18ac1275ca1828b81f51b27b6fa85b657f779ba43daa28ba3363e5c1
 function parked_until(r runs, p_patience_ms bigint) returns timestamp with time zone language sql owner migrator
@@ -513,6 +512,7 @@ function worker_started_since(r runs, p_at timestamp with time zone) returns SET
 -- Grants
 
 countersign_api: INSERT, SELECT on events
+countersign_api: INSERT, SELECT on notifications
 countersign_api: INSERT, SELECT on outbox
 countersign_api: INSERT, SELECT, UPDATE on votes
 countersign_api: SELECT (action_id, attempt, id, outcome, received_at, run_id, source, tenant) on receipts
@@ -520,7 +520,6 @@ countersign_api: SELECT (created_at, epoch, number, run_id, state_schema, tenant
 countersign_api: SELECT (run_id, segment, take, tenant, usage) on model_calls
 countersign_api: SELECT on dead_letters
 countersign_api: SELECT on migrations
-countersign_api: SELECT on notifications
 countersign_api: SELECT on sessions
 countersign_api: SELECT on tenants
 countersign_api: SELECT on workers
@@ -528,7 +527,7 @@ countersign_api: SELECT on workflows
 countersign_api: SELECT, UPDATE on actions
 countersign_api: SELECT, UPDATE on approvals
 countersign_api: SELECT, UPDATE on runs
-countersign_api: execute append_event, as_tenant, ask_action, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, fleet_numbers, may_repeat, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
+countersign_api: execute append_event, as_tenant, ask_action, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, fleet_numbers, may_repeat, notify_of_event, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
 countersign_loops: DELETE, INSERT, SELECT, UPDATE on workers
 countersign_loops: INSERT, SELECT on workflows
 countersign_loops: INSERT, SELECT, UPDATE on notifications
@@ -539,13 +538,14 @@ countersign_loops: SELECT (id, reconcile_after, recovery, run_id, state, tenant)
 countersign_loops: SELECT, UPDATE on outbox
 countersign_loops: UPDATE (held_until) on runs
 countersign_loops: UPDATE (reconcile_after) on actions
-countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_notifications, claim_outbox, fleet_numbers, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent, notify_of_dead_outbox, notify_of_event, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
+countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_notifications, claim_outbox, fleet_numbers, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent, notify_of_dead_outbox, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
 countersign_relay: SELECT on migrations
 countersign_relay: execute claim_notifications, claim_outbox, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent
 countersign_worker: DELETE, INSERT, SELECT on session_items
 countersign_worker: INSERT, SELECT on checkpoints
 countersign_worker: INSERT, SELECT on dead_letters
 countersign_worker: INSERT, SELECT on events
+countersign_worker: INSERT, SELECT on notifications
 countersign_worker: INSERT, SELECT on outbox
 countersign_worker: INSERT, SELECT on receipts
 countersign_worker: INSERT, SELECT on tool_results
@@ -559,4 +559,4 @@ countersign_worker: SELECT on workers
 countersign_worker: SELECT on workflows
 countersign_worker: SELECT, UPDATE on runs
 countersign_worker: SELECT, UPDATE on sessions
-countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_park, count_wasted, dead_letter_run, event_digest, expire_approval, find_identical, fingerprint_of, finish_run, free_session, intend_action, journal_response, load_action_to_reconcile, load_run, load_segment, load_session, may_repeat, park_run, parked_until, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_lookup, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs, worker_started_since
+countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_park, count_wasted, dead_letter_run, event_digest, expire_approval, find_identical, fingerprint_of, finish_run, free_session, intend_action, journal_response, load_action_to_reconcile, load_run, load_segment, load_session, may_repeat, notify_of_event, park_run, parked_until, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_lookup, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs, worker_started_since

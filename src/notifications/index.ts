@@ -1,7 +1,7 @@
 /**
  * Notifications: what a person should hear of without looking.
  *
- *   a transition's event ─▶ (trigger, same transaction) notifications row ─▶ relay process ─▶ webhook, or the log
+ *   a transition's event ─▶ (append_event, same transaction) notifications row ─▶ relay process ─▶ webhook, or the log
  *
  * An alert is committed with what it tells of, and delivered at least once under a stable id, so a receiver forgets the
  * ids it has seen. It holds ids and codes only (I12): whoever wants more asks the api or `runs explain`.
