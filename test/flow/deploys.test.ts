@@ -27,12 +27,15 @@ afterAll(() => provider?.stop());
 const above = (limit: number) => (args: Payment) =>
   args.amount > limit ? { policy: `above ${limit}` } : null;
 
-/** Asks for a payment of 500, which the first rule gates. */
+/** No two runs ask for the same payment. */
+let amount = 500;
+
+/** Asks for payments of 500 and more, which the first rule gates. */
 const version = (tools: () => unknown[]): Workflow =>
   crew(
     () => named('payer', { tools: tools() as never }),
     (_agent, turn) =>
-      turn === 0 ? ['a', 'b'].map((to) => ({ name: 'pay', arguments: { to, amount: 500 } })) : 'done',
+      turn === 0 ? ['a', 'b'].map((to) => ({ name: 'pay', arguments: { to, amount: amount++ } })) : 'done',
   );
 
 const before = version(() => [lazily({ approval: above(100) })]);
