@@ -139,7 +139,7 @@ function processes(options: LocalFleetOptions, places: Places): ChildSpec[] {
   };
   const carrying: NodeJS.ProcessEnv = {
     ...base,
-    ...modelVariables(process.env),
+    ...startingWith('OPENAI_', process.env),
     COUNTERSIGN_STATE_KEYS: secrets.keys.state,
     COUNTERSIGN_REVIEW_KEYS: secrets.keys.review,
     COUNTERSIGN_WORKFLOWS: path.resolve(options.workflowsFile ?? path.join(dist, 'examples', 'workflows.js')),
@@ -170,7 +170,7 @@ function processes(options: LocalFleetOptions, places: Places): ChildSpec[] {
       env: withoutSecrets(process.env),
     },
     worker('api', 'api.js', api),
-    worker('relay', 'relay.js', base),
+    worker('relay', 'relay.js', { ...base, ...startingWith('COUNTERSIGN_NOTIFY_', process.env) }),
     ...Array.from({ length: options.workers }, (_, index) =>
       worker(`worker-${index + 1}`, 'resume.js', carrying),
     ),
@@ -195,6 +195,6 @@ function withoutSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   return Object.fromEntries(kept);
 }
 
-function modelVariables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  return Object.fromEntries(Object.entries(env).filter(([name]) => name.startsWith('OPENAI_')));
+function startingWith(prefix: string, env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(env).filter(([name]) => name.startsWith(prefix)));
 }
