@@ -353,7 +353,8 @@ begin
     perform append_event(p_tenant, p_run, 'contradiction', jsonb_build_object('code', 'CONTRADICTION',
       'action', p_action, 'attempt', p_attempt, 'state', a.state, 'source', p_source));
   end if;
-  if next_state in ('succeeded', 'failed') and r.status = 'running' and r.attempts_in_round > 1 then
+  -- Proof is progress, whoever brings it; while a worker holds the run its own claim has yet to be counted.
+  if next_state in ('succeeded', 'failed', 'abandoned') and r.attempts_in_round > (r.status = 'running')::integer then
     update runs t set attempts_in_round = 0 where t.tenant = p_tenant and t.id = p_run;
   end if;
   -- A worker that cannot prove its outcome suspends in this transaction; everybody else lets the status be computed.
