@@ -36,7 +36,7 @@ export async function postgresCpu(postmaster: number): Promise<number> {
 
 /** By its own account, so that it may run anywhere. */
 export async function redisCpu(redisUrl: string): Promise<number> {
-  const redis = openRedis(redisUrl, () => undefined, true);
+  const redis = openRedis(redisUrl, () => undefined, 'blocking');
   try {
     const info = await redis.info('cpu');
     return [...info.matchAll(/^used_cpu_(?:sys|user)(?:_children)?:([\d.]+)/gm)].reduce(

@@ -49,7 +49,7 @@ async function query(databaseUrl: string, text: string, values: unknown[] = []):
 }
 
 async function redisInfo(redisUrl: string, reset: boolean): Promise<string[]> {
-  const redis = openRedis(redisUrl, () => undefined, true);
+  const redis = openRedis(redisUrl, () => undefined, 'blocking');
   try {
     if (reset) {
       await redis.config('RESETSTAT');

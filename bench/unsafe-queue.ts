@@ -60,7 +60,7 @@ export function openUnsafeWorker(
 ): { close(): Promise<void> } {
   const options = { ...OPTIONS, concurrency, removeOnComplete: { count: 0 }, removeOnFail: { count: 1_000 } };
   const process = async (job: { data: unknown }): Promise<void> => work((job.data as { id: string }).id);
-  const redis = redisUrl === null ? null : openRedis(redisUrl, ignore, true);
+  const redis = redisUrl === null ? null : openRedis(redisUrl, ignore, 'blocking');
   const worker =
     redis === null
       ? new onPostgres.Worker(NAME, process, {

@@ -1,5 +1,5 @@
 /** S07: whatever was delivered twice, a session's history holds each thing once, in an order that a model accepts. */
-import type { Violation } from './checker.ts';
+import type { Violation } from '../src/checker/index.ts';
 
 /** The parts of a history item that matter here. */
 export type HistoryItem = { type?: string; role?: string; callId?: string };

@@ -1,10 +1,16 @@
 /** A schedule is over: what does the checker say? */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { check, type Expected, type Violation } from './checker.ts';
+import {
+  check,
+  type Expected,
+  type Facts,
+  openerFor,
+  readFacts,
+  type Violation,
+} from '../src/checker/index.ts';
 import { checkSession, type HistoryItem } from './checker-session.ts';
-import { type Facts, readFacts } from './facts.ts';
 import type { Lane } from './lane.ts';
-import { effectsOf, explainAll, openerFor } from './observe.ts';
+import { effectsOf, explainAll } from './observe.ts';
 import type { Scenario } from './scenarios.ts';
 import type { Story } from './story.ts';
 

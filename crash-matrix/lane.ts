@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Cleanup } from '../lab/cleanup.ts';
 import { type Database, openDatabase } from '../src/postgres/index.ts';
-import { openRedis, prepareQueue } from '../src/queue/index.ts';
+import { forgetJobs, prepareQueue } from '../src/queue/index.ts';
 import { KeyRing } from '../src/seal/index.ts';
 import { type Provider, startProvider } from '../test/support/provider.ts';
 import { Fleet } from './fleet.ts';
@@ -72,20 +72,7 @@ export async function openLane(
     reader,
     provider,
     keys: KeyRing.parse(spec),
-    forgetJobs: () => forgetJobs(admin, redisUrl),
+    forgetJobs: async () => void (await forgetJobs({ redisUrl, postgresUrl: databaseUrl })),
     close,
   };
-}
-
-async function forgetJobs(admin: Database, redisUrl: string | null): Promise<void> {
-  if (redisUrl === null) {
-    await admin.pool.query('delete from bullmq.job');
-    return;
-  }
-  const redis = openRedis(redisUrl, () => undefined, true);
-  try {
-    await redis.flushdb();
-  } finally {
-    redis.disconnect();
-  }
 }

@@ -4,8 +4,8 @@
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Violation } from '../src/checker/index.ts';
 import type { TraceLine } from '../src/failpoints.ts';
-import type { Violation } from './checker.ts';
 import { inject } from './inject.ts';
 import { judge } from './judge.ts';
 import type { Lane } from './lane.ts';

@@ -3,8 +3,8 @@
  * get no answer. They know nothing of faults; nobody gives the fleet a command.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Effect, Violation } from '../src/checker/index.ts';
 import { explain } from '../src/runs/index.ts';
-import type { Effect, Violation } from './checker.ts';
 import type { Lane } from './lane.ts';
 import { effectsOf } from './observe.ts';
 import type { Scenario } from './scenarios.ts';

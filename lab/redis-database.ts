@@ -44,7 +44,7 @@ async function withRedis<T>(
     (error) => {
       failure = error;
     },
-    true,
+    'blocking',
   );
   const timer = setTimeout(() => redis.disconnect(), 5_000);
   try {

@@ -34,6 +34,24 @@ $$;
 
 comment on schema countersign is 'Countersign: human-approved agent actions, carried to exactly one effect.';
 
+-- Closed sets of words are domains: their check is read once per session, and applied to what is written. A CHECK of the
+-- table is read again by each statement that writes to it, whatever it writes; those below compare columns.
+create domain run_status as text constraint "a run is in a known status" check (value in (
+  'ready', 'running', 'awaiting_approval', 'awaiting_reconciliation', 'parked',
+  'completed', 'failed', 'cancelled', 'superseded', 'quarantined', 'dead_lettered'));
+create domain action_state as text constraint "an action is in a known state" check (value in (
+  'prepared', 'dispatched', 'outcome_unknown', 'succeeded', 'failed', 'not_executed', 'abandoned'));
+create domain recovery_kind as text constraint "a recovery kind is one of four"
+  check (value in ('transactional', 'idempotent', 'lookup', 'manual'));
+create domain reissue_kind as text constraint "sending again is automatic or a person's matter" check (value in ('automatic', 'by_person'));
+create domain evidence_source as text constraint "evidence comes from one of four sources"
+  check (value in ('worker', 'transaction', 'lookup', 'person'));
+create domain evidence_outcome as text constraint "evidence says one of eight things"
+  check (value in ('succeeded', 'failed', 'never_sent', 'unknown', 'absent', 'different', 'cannot_say', 'abandoned'));
+create domain approval_state as text constraint "an approval is in a known state" check (value in (
+  'pending', 'approved', 'consumed', 'rejected', 'expired', 'revoked', 'superseded', 'invalidated'));
+create domain quorum_size as integer constraint "a quorum is 1 to 16 people" check (value between 1 and 16);
+
 create table tenants (
   id text primary key
     constraint "a tenant has a name of 1 to 512 characters" check (length(id) between 1 and 512),
@@ -94,9 +112,7 @@ create table runs (
   id uuid not null,
   workflow text not null,
   version text not null,
-  status text not null constraint "a run is in a known status" check (status in (
-    'ready', 'running', 'awaiting_approval', 'awaiting_reconciliation', 'parked',
-    'completed', 'failed', 'cancelled', 'superseded', 'quarantined', 'dead_lettered')),
+  status run_status not null,
   reason text,
   wake integer not null default 0,
   epoch integer not null default 0,
@@ -126,8 +142,8 @@ create table runs (
   constraint "a client key starts one run" unique (tenant, client_key),
   constraint "an active run on a session holds its slot" check (session_slot is not distinct from
     case when status in ('completed', 'failed', 'cancelled', 'superseded', 'dead_lettered') then null else session_id end),
-  constraint "a running run is held" check (status <> 'running' or (held_until is not null and holder is not null)),
-  constraint "only a running run is held" check (status = 'running' or held_until is null),
+  constraint "a running run is held, and no other" check
+    ((status = 'running') = (held_until is not null) and (holder is null) = (held_until is null)),
   constraint "an ended run says when" check
     ((status in ('completed', 'failed', 'cancelled', 'superseded')) = (ended_at is not null)),
   constraint "a completed run has its output" check (status <> 'completed' or sealed_output is not null)
@@ -205,10 +221,8 @@ create table actions (
   tool text not null,
   tool_version text not null,
   gated boolean not null,
-  recovery text not null constraint "a recovery kind is one of four"
-    check (recovery in ('transactional', 'idempotent', 'lookup', 'manual')),
-  state text not null constraint "an action is in a known state" check (state in (
-    'prepared', 'dispatched', 'outcome_unknown', 'succeeded', 'failed', 'not_executed', 'abandoned')),
+  recovery recovery_kind not null,
+  state action_state not null,
   reason text,
   attempt integer not null default 0,
   attempt_budget integer not null,
@@ -222,7 +236,7 @@ create table actions (
   call_timeout_ms integer not null,
   settles_within_ms integer,
   key_lifetime_ms bigint,
-  reissue text not null default 'by_person' constraint "sending again is automatic or a person's matter" check (reissue in ('automatic', 'by_person')),
+  reissue reissue_kind not null default 'by_person',
   first_dispatched_at timestamptz,
   dispatched_at timestamptz,
   deadline_at timestamptz,
@@ -253,7 +267,7 @@ comment on column actions.absent_after is 'A look-up that started after this may
 -- Two identical operations can never be in the open at once, whoever asks.
 create unique index "an operation is in the open once" on actions (tenant, operation_digest)
   where state in ('dispatched', 'outcome_unknown');
-create index actions_done_by_operation on actions (tenant, operation_digest) where state = 'succeeded';
+create index actions_by_operation on actions (tenant, operation_digest);
 create index actions_to_reconcile on actions (reconcile_after) where state in ('dispatched', 'outcome_unknown');
 create index actions_of_run on actions (tenant, run_id, segment);
 
@@ -263,9 +277,8 @@ create table receipts (
   action_id uuid not null,
   run_id uuid not null,
   attempt integer not null,
-  source text not null constraint "evidence comes from one of four sources" check (source in ('worker', 'transaction', 'lookup', 'person')),
-  outcome text not null constraint "evidence says one of eight things"
-    check (outcome in ('succeeded', 'failed', 'never_sent', 'unknown', 'absent', 'different', 'cannot_say', 'abandoned')),
+  source evidence_source not null,
+  outcome evidence_outcome not null,
   sealed bytea,
   received_at timestamptz not null default clock_timestamp(),
   primary key (tenant, id)
@@ -279,11 +292,10 @@ create table approvals (
   run_id uuid not null,
   checkpoint integer not null,
   action_id uuid not null,
-  state text not null constraint "an approval is in a known state" check (state in (
-    'pending', 'approved', 'consumed', 'rejected', 'expired', 'revoked', 'superseded', 'invalidated')),
+  state approval_state not null,
   policy text not null,
   policy_version integer not null default 1,
-  quorum integer not null constraint "a quorum is 1 to 16 people" check (quorum between 1 and 16),
+  quorum quorum_size not null,
   fingerprint text not null,
   sealed_review bytea not null,
   decide_before timestamptz not null,

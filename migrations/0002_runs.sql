@@ -3,6 +3,8 @@
 -- Each protocol step is one function, so that it is one round trip and one transaction: it names the tenant,
 -- locks the run row first (lock order: run, approvals by id, actions by id, outbox), and only then compares
 -- epochs, states and times, by clock_timestamp(). A fence is that locked row.
+-- The run's lock guards its approvals and actions too: whoever changes one holds it (the loops lease an action by its
+-- reconcile_after alone), so that below it they are read without a lock of their own.
 -- Functions that callers name set their search_path; those that only other functions call inherit it.
 
 -- Names the tenant for the rest of the transaction.
@@ -10,24 +12,31 @@ create function as_tenant(p_tenant text) returns void
 language sql set search_path = countersign, pg_temp
 as $$ select set_config('countersign.tenant', p_tenant, true) $$;
 
--- Appends to a run's event chain. The caller holds the run's lock, which makes n gapless and the chain one line.
-create function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void
+-- Appends to a run's event chain and returns the event's number. The caller holds the run's lock, which makes n gapless
+-- and the chain one line. (On the way of every effect it is called by assignment, which costs no statement.)
+create function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns integer
 language plpgsql
 as $$
 declare
   at_time timestamptz := clock_timestamp();
+  appended integer;
 begin
   insert into events (tenant, run_id, n, kind, data, at, previous, digest)
   select p_tenant, p_run, coalesce(head.n, 0) + 1, p_kind, p_data, at_time, coalesce(head.digest, '\x'),
     event_digest(coalesce(head.digest, '\x'), p_tenant, p_run, coalesce(head.n, 0) + 1, p_kind, p_data, at_time)
   from (values (1)) as always
-  left join (select e.n, e.digest from events e where e.tenant = p_tenant and e.run_id = p_run order by e.n desc limit 1) head on true;
+  left join (select e.n, e.digest from events e where e.tenant = p_tenant and e.run_id = p_run order by e.n desc limit 1) head on true
+  returning n into appended;
+  if p_kind in ('contradiction', 'action_waits_for_person', 'run_dead_lettered', 'security_alert', 'approval_requested') then
+    perform notify_of_event(p_tenant, p_run, p_kind, p_data);
+  end if;
+  return appended;
 end
 $$;
 
 -- What an event's digest covers; an auditor recomputes it.
 create function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, p_kind text, p_data jsonb, p_at timestamptz)
-returns bytea language sql immutable
+returns bytea language sql stable
 as $$
   select sha256(p_previous || convert_to(
     jsonb_build_array(p_tenant, p_run, p_n, p_kind, p_data, (extract(epoch from p_at) * 1000000)::bigint)::text, 'UTF8'))
@@ -258,10 +267,12 @@ create function claim_run(
 language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
+  tenant_named text := set_config('countersign.tenant', p_tenant, true);
   r runs;
   expired boolean;
+  event integer;
+  loaded record;
 begin
-  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
   if not found then
     outcome := 'unknown';
@@ -293,7 +304,8 @@ begin
   end if;
 
   if r.session_id is not null then
-    perform 1 from sessions s where s.tenant = p_tenant and s.id = r.session_id and (r.segment = 0 or s.version = r.session_version);
+    select s.version into r.session_version from sessions s
+    where s.tenant = p_tenant and s.id = r.session_id and (r.segment = 0 or s.version = r.session_version);
     if not found then
       perform dead_letter_run(p_tenant, p_run, 'permanent', 'SESSION_MOVED_ON');
       outcome := 'dead_lettered';
@@ -302,25 +314,23 @@ begin
   end if;
 
   update runs t set status = 'running', epoch = t.epoch + 1, holder = p_worker, attempts_in_round = t.attempts_in_round + 1,
-    claims_in_segment = t.claims_in_segment + 1,
+    claims_in_segment = t.claims_in_segment + 1, session_version = r.session_version,
     held_until = clock_timestamp() + p_ttl_ms * interval '1 millisecond', changed_at = clock_timestamp()
-  where t.tenant = p_tenant and t.id = p_run;
-  perform append_event(p_tenant, p_run, 'run_claimed', jsonb_build_object('epoch', r.epoch + 1, 'worker', p_worker,
-    'attempt', r.attempts_in_round + 1, 'segment', r.segment, 'taken_over', expired));
-
-  if r.session_id is not null and r.segment = 0 then
-    update runs t set session_version = (select s.version from sessions s where s.tenant = p_tenant and s.id = r.session_id)
-    where t.tenant = p_tenant and t.id = p_run;
-  end if;
+  where t.tenant = p_tenant and t.id = p_run returning * into r;
+  event := append_event(p_tenant, p_run, 'run_claimed', jsonb_build_object('epoch', r.epoch, 'worker', p_worker,
+    'attempt', r.attempts_in_round, 'segment', r.segment, 'taken_over', expired));
   outcome := 'claimed';
-  select l.run, l.sealed, l.actions, l.calls, l.tool_results, l.session
-    into run, sealed, actions, calls, tool_results, session
-  from load_run(p_tenant, p_run) l;
+  loaded := load_segment(r);
+  run := loaded.run;
+  sealed := loaded.sealed;
+  actions := loaded.actions;
+  calls := loaded.calls;
+  tool_results := loaded.tool_results;
+  session := loaded.session;
 end
 $$;
 
--- Everything a segment needs of its run, in one round trip. Reads only: the claim returns it, and the check before a
--- deploy looks at it without claiming.
+-- A run for whoever looks at it without claiming it: the check before a deploy.
 create function load_run(p_tenant text, p_run uuid,
   out run jsonb, out sealed bytea, out actions jsonb, out calls jsonb, out tool_results jsonb, out session jsonb)
 language plpgsql set search_path = countersign, pg_temp
@@ -330,31 +340,44 @@ declare
 begin
   perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run;
+  select l.run, l.sealed, l.actions, l.calls, l.tool_results, l.session
+    into run, sealed, actions, calls, tool_results, session
+  from load_segment(r) l;
+end
+$$;
+
+-- Everything a segment needs of its run. Reads only.
+create function load_segment(r runs,
+  out run jsonb, out sealed bytea, out actions jsonb, out calls jsonb, out tool_results jsonb, out session jsonb)
+language plpgsql
+as $$
+begin
   run := jsonb_build_object('workflow', r.workflow, 'version', r.version, 'segment', r.segment, 'epoch', r.epoch,
     'attempt', r.attempts_in_round, 'usage', r.usage);
-  select c.sealed into sealed from checkpoints c where c.tenant = p_tenant and c.run_id = p_run and c.number = r.segment;
-  select jsonb_agg(jsonb_build_object(
+  select c.sealed, (select jsonb_agg(jsonb_build_object(
       'id', a.id, 'segment', a.segment, 'path', a.path, 'call_id', a.call_id, 'tool', a.tool, 'tool_version', a.tool_version,
       'gated', a.gated, 'recovery', a.recovery, 'state', a.state, 'reason', a.reason, 'attempt', a.attempt,
       'proposed_digest', a.proposed_digest, 'effective_digest', a.effective_digest,
       'sealed_arguments', encode(a.sealed_arguments, 'base64'),
       'approval_id', p.id, 'approval_state', p.state, 'checkpoint', p.checkpoint,
       'sealed_words', encode(p.sealed_words, 'base64')) order by a.id)
-    into actions
-  from actions a
-  left join lateral (select * from approvals q where q.tenant = a.tenant and q.action_id = a.id order by q.created_at desc limit 1) p on true
-  where a.tenant = p_tenant and a.run_id = p_run and a.segment >= r.segment - 1;
+    from actions a
+    left join lateral (select q.id, q.state, q.checkpoint, q.sealed_words from approvals q
+      where q.tenant = a.tenant and q.action_id = a.id order by q.created_at desc limit 1) p on true
+    where a.tenant = r.tenant and a.run_id = r.id and a.segment >= r.segment - 1)
+  into sealed, actions
+  from checkpoints c where c.tenant = r.tenant and c.run_id = r.id and c.number = r.segment;
   -- A segment's first claim has nothing stored yet.
   if r.claims_in_segment > 1 then
     select jsonb_agg(jsonb_build_object('path', m.path, 'n', m.n, 'request_digest', m.request_digest, 'sealed', encode(m.sealed, 'base64'))
         order by m.path, m.n)
       into calls
-    from model_calls m where m.tenant = p_tenant and m.run_id = p_run and m.segment = r.segment and m.take = 0;
+    from model_calls m where m.tenant = r.tenant and m.run_id = r.id and m.segment = r.segment and m.take = 0;
     select jsonb_object_agg(t.call_id, encode(t.sealed, 'base64')) into tool_results
-    from tool_results t where t.tenant = p_tenant and t.run_id = p_run and t.segment = r.segment;
+    from tool_results t where t.tenant = r.tenant and t.run_id = r.id and t.segment = r.segment;
   end if;
   if r.session_id is not null then
-    session := load_session(p_tenant, p_run, r.session_id, r.segment = 0);
+    session := load_session(r.tenant, r.id, r.session_id, r.segment = 0);
   end if;
 end
 $$;
@@ -495,6 +518,7 @@ begin
   end if;
   update runs set attempts_in_round = greatest(attempts_in_round - 1, 0) where tenant = p_tenant and id = p_run;
   perform settle_parked(p_tenant, p_run, p_reason);
+  perform count_park(p_tenant, p_run);
   return 'parked';
 end
 $$;
@@ -528,15 +552,14 @@ begin
 end
 $$;
 
--- Stores model responses. Fenced by the caller's lock.
-create function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_epoch integer, p_calls jsonb) returns void
+-- Stores model responses. The caller holds the lock and has compared the epoch.
+create function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_owner_epoch integer, p_calls jsonb) returns void
 language plpgsql
 as $$
 begin
   insert into model_calls (tenant, run_id, segment, path, n, request_digest, sealed, usage, epoch)
-  select p_tenant, p_run, p_segment, c.path, c.n, c.request_digest, decode(c.sealed, 'base64'), c.usage, r.epoch
-  from jsonb_to_recordset(p_calls) as c (path text, n integer, request_digest text, sealed text, usage jsonb)
-  join (select t.epoch from runs t where t.tenant = p_tenant and t.id = p_run and t.epoch = p_epoch for no key update) r on true;
+  select p_tenant, p_run, p_segment, c.path, c.n, c.request_digest, decode(c.sealed, 'base64'), c.usage, p_owner_epoch
+  from jsonb_to_recordset(p_calls) as c (path text, n integer, request_digest text, sealed text, usage jsonb);
 end
 $$;
 
@@ -547,15 +570,21 @@ create function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status 
 returns boolean language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
+  tenant_named text := set_config('countersign.tenant', p_tenant, true);
   r runs;
+  open boolean;
+  undone boolean;
+  event integer;
 begin
-  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
     return false;
   end if;
+  select coalesce(bool_or(a.state in ('dispatched', 'outcome_unknown')), false), coalesce(bool_or(a.state = 'prepared'), false)
+    into open, undone
+  from actions a where a.tenant = p_tenant and a.run_id = p_run;
   -- An end is an end only when every outcome is known: until then the run waits, and reaches the same end again.
-  if exists (select 1 from actions a where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')) then
+  if open then
     perform settle_run_status(p_tenant, p_run, true);
     return false;
   end if;
@@ -565,11 +594,14 @@ begin
   if p_session is not null then
     perform store_session(p_tenant, r, p_session);
   end if;
-  perform close_run(p_tenant, p_run, 'run_ended');
+  -- An approval is open only while its action is prepared.
+  if undone then
+    perform close_run(p_tenant, p_run, 'run_ended');
+  end if;
   update runs set status = p_status, session_slot = null, reason = p_reason, sealed_output = p_sealed_output, usage = p_usage,
     holder = null, held_until = null, attempts_in_round = 0, ended_at = clock_timestamp(), changed_at = clock_timestamp()
   where tenant = p_tenant and id = p_run;
-  perform append_event(p_tenant, p_run, 'run_' || p_status,
+  event := append_event(p_tenant, p_run, 'run_' || p_status,
     jsonb_strip_nulls(jsonb_build_object('epoch', p_epoch, 'reason', p_reason)));
   return true;
 end

@@ -93,7 +93,7 @@ $$;
 -- Fingerprint: what a decision binds to, from the rows as they stand. Kept at the request, shown with it,
 -- compared at the decision and again at intend.
 create function fingerprint_of(a actions, p approvals) returns text
-language sql immutable
+language sql stable
 as $$
   select encode(sha256(convert_to(jsonb_build_array(a.tenant, p.run_id, a.id, a.tool, a.tool_version, a.effective_digest,
     p.policy, p.policy_version, p.quorum, (extract(epoch from p.decide_before) * 1000000)::bigint, p.execute_within_ms)::text, 'UTF8')), 'hex')
@@ -112,21 +112,34 @@ begin
 end
 $$;
 
--- Is an identical action in the open? Then this one is marked as waiting for it. The caller holds the locks.
-create function hold_for_identical(a actions) returns boolean
+-- Is an identical action in the open, or has one succeeded since this one was decided? The caller holds the run's lock;
+-- who asks first for an operation keeps the others out until its commit, so that two looks never both find nothing.
+-- Returns null: it may go; held: it is marked as waiting; decide_again.
+create function find_identical(a actions, p_decided_at timestamptz) returns text
 language plpgsql
 as $$
 declare
-  other uuid;
+  locked text;
+  event integer;
+  open uuid;
+  done boolean;
 begin
-  select o.id into other from actions o
-  where o.tenant = a.tenant and o.operation_digest = a.operation_digest and o.id <> a.id
-    and o.state in ('dispatched', 'outcome_unknown') limit 1;
-  if other is not null then
-    update actions t set held_by = other where t.tenant = a.tenant and t.id = a.id;
-    perform append_event(a.tenant, a.run_id, 'action_held', jsonb_build_object('action', a.id, 'by', other));
+  if a.operation_digest is null then
+    return null;
   end if;
-  return other is not null;
+  perform pg_advisory_xact_lock(hashtextextended('countersign operation ' || a.tenant || ' ' || a.operation_digest, 0));
+  -- A statement of its own: it must see what was committed while it waited.
+  select (array_agg(o.id) filter (where o.state in ('dispatched', 'outcome_unknown')))[1],
+    bool_or(o.state = 'succeeded' and o.settled_at > p_decided_at)
+    into open, done
+  from actions o where o.tenant = a.tenant and o.operation_digest = a.operation_digest and o.id <> a.id;
+  if open is not null then
+    update actions t set held_by = open where t.tenant = a.tenant and t.id = a.id;
+    event := append_event(a.tenant, a.run_id, 'action_held', jsonb_build_object('action', a.id, 'by', open));
+    return 'held';
+  end if;
+  -- Who decided did not know that it had been done already.
+  return case when done then 'decide_again' end;
 end
 $$;
 
@@ -141,20 +154,25 @@ create function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_acti
 language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
+  tenant_named text := set_config('countersign.tenant', p_tenant, true);
   r runs;
   a actions;
   p approvals;
+  found_rows record;
   at_time timestamptz;
+  event integer;
 begin
-  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
   if r.epoch is distinct from p_epoch or r.status <> 'running' then
     outcome := 'fenced';
     return;
   end if;
-  select * into p from approvals t where t.tenant = p_tenant and t.action_id = p_action
-    order by t.created_at desc limit 1 for no key update;
-  select * into a from actions t where t.tenant = p_tenant and t.id = p_action and t.run_id = p_run for no key update;
+  select t as action, q as approval into found_rows from actions t
+  left join lateral (select * from approvals l where l.tenant = t.tenant and l.action_id = t.id
+    order by l.created_at desc limit 1) q on true
+  where t.tenant = p_tenant and t.id = p_action and t.run_id = p_run;
+  a := found_rows.action;
+  p := found_rows.approval;
 
   -- Before anything else, also before a stored receipt: is this the call that was reviewed? (I2)
   if a.id is null or a.tool is distinct from p_tool or a.proposed_digest is distinct from p_proposed_digest
@@ -205,35 +223,22 @@ begin
         return;
       end if;
     end if;
-    if hold_for_identical(a) then
-      outcome := 'held';
-      return;
-    end if;
-    -- Who decided did not know that it had been done already.
-    if a.gated and exists (select 1 from actions o where o.tenant = a.tenant and o.operation_digest = a.operation_digest
-        and o.state = 'succeeded' and o.id <> a.id and o.settled_at > p.decided_at) then
-      outcome := 'decide_again';
+    outcome := find_identical(a, case when a.gated then p.decided_at end);
+    if outcome is not null then
       return;
     end if;
   end if;
 
-  begin
-    update actions t set state = 'dispatched', attempt = t.attempt + 1, held_by = null,
-      first_dispatched_at = coalesce(t.first_dispatched_at, at_time), dispatched_at = at_time,
-      deadline_at = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond',
-      absent_after = at_time + (t.send_within_ms + t.call_timeout_ms + coalesce(t.settles_within_ms, 0)) * interval '1 millisecond',
-      reconcile_after = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond'
-    where t.tenant = p_tenant and t.id = p_action returning t.attempt into attempt;
-  exception when unique_violation then
-    -- An identical action was dispatched between the look above and here: "an operation is in the open once".
-    perform hold_for_identical(a);
-    outcome := 'held';
-    return;
-  end;
+  update actions t set state = 'dispatched', attempt = t.attempt + 1, held_by = null, reconcile_tries = 0,
+    first_dispatched_at = coalesce(t.first_dispatched_at, at_time), dispatched_at = at_time,
+    deadline_at = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond',
+    absent_after = at_time + (t.send_within_ms + t.call_timeout_ms + coalesce(t.settles_within_ms, 0)) * interval '1 millisecond',
+    reconcile_after = at_time + (t.send_within_ms + t.call_timeout_ms) * interval '1 millisecond'
+  where t.tenant = p_tenant and t.id = p_action returning t.attempt into attempt;
   if a.gated and a.state = 'prepared' then
     update approvals t set state = 'consumed' where t.tenant = p_tenant and t.id = p.id;
   end if;
-  perform append_event(p_tenant, p_run, 'action_dispatched', jsonb_strip_nulls(jsonb_build_object(
+  event := append_event(p_tenant, p_run, 'action_dispatched', jsonb_strip_nulls(jsonb_build_object(
     'action', p_action, 'attempt', attempt, 'approval', p.id, 'epoch', p_epoch)));
   outcome := 'dispatched';
   state := 'dispatched';
@@ -250,6 +255,7 @@ create function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attemp
 language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
+  tenant_named text := set_config('countersign.tenant', p_tenant, true);
   r runs;
   a actions;
   current boolean;
@@ -257,11 +263,10 @@ declare
   suspends boolean;
   next_state text;
   moved_to uuid;
+  event integer;
 begin
-  perform set_config('countersign.tenant', p_tenant, true);
   select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
-  perform 1 from approvals t where t.tenant = p_tenant and t.action_id = p_action order by t.id for no key update;
-  select * into a from actions t where t.tenant = p_tenant and t.id = p_action and t.run_id = p_run for no key update;
+  select * into a from actions t where t.tenant = p_tenant and t.id = p_action and t.run_id = p_run;
   if a.id is null then
     -- A restart has moved it to the new run, and whoever holds evidence still names the old one.
     select t.run_id into moved_to from actions t where t.tenant = p_tenant and t.id = p_action and t.run_id <> p_run;
@@ -322,7 +327,8 @@ begin
       update actions t set reconcile_tries = t.reconcile_tries + 1,
         reconcile_after = clock_timestamp() + coalesce(p_backoff_ms, 0) * interval '1 millisecond'
       where t.tenant = p_tenant and t.id = p_action;
-      perform append_event(p_tenant, p_run, 'action_asked', jsonb_build_object('action', p_action, 'attempt', p_attempt, 'answer', p_outcome));
+      perform append_event(p_tenant, p_run, 'action_asked', jsonb_strip_nulls(jsonb_build_object(
+        'action', p_action, 'attempt', p_attempt, 'answer', p_outcome, 'reason', p_reason)));
       run_status := settle_run_status(p_tenant, p_run, false);
     end if;
     outcome := 'kept';
@@ -338,16 +344,17 @@ begin
   if next_state = 'prepared' then
     -- Proven not executed: the authority is handed back, and can expire or be revoked like any other.
     update approvals t set state = 'approved' where t.tenant = p_tenant and t.action_id = p_action and t.state = 'consumed';
-  elsif next_state = 'succeeded' then
+  elsif next_state = 'succeeded' and not open then
     update approvals t set state = 'consumed' where t.tenant = p_tenant and t.action_id = p_action and t.state = 'approved';
   end if;
-  perform append_event(p_tenant, p_run, case when next_state = 'prepared' then 'action_proven_not_executed' else 'action_' || next_state end,
+  event := append_event(p_tenant, p_run, case when next_state = 'prepared' then 'action_proven_not_executed' else 'action_' || next_state end,
     jsonb_strip_nulls(jsonb_build_object('action', p_action, 'attempt', p_attempt, 'source', p_source, 'receipt', p_receipt, 'reason', p_reason)));
   if a.state = 'prepared' and next_state = 'succeeded' and p_source <> 'transaction' then
     perform append_event(p_tenant, p_run, 'contradiction', jsonb_build_object('code', 'CONTRADICTION',
       'action', p_action, 'attempt', p_attempt, 'state', a.state, 'source', p_source));
   end if;
-  if next_state in ('succeeded', 'failed') and r.status = 'running' and r.attempts_in_round > 1 then
+  -- Proof is progress, whoever brings it; while a worker holds the run its own claim has yet to be counted.
+  if next_state in ('succeeded', 'failed', 'abandoned') and r.attempts_in_round > (r.status = 'running')::integer then
     update runs t set attempts_in_round = 0 where t.tenant = p_tenant and t.id = p_run;
   end if;
   -- A worker that cannot prove its outcome suspends in this transaction; everybody else lets the status be computed.

@@ -219,6 +219,11 @@ begin
     perform expire_approval(p_tenant, p);
     expired := expired + 1;
   end loop;
+  -- A worker has found that it could not carry it: not to be handed to the next one with every sweep.
+  if parked_until(r, p_patience_ms) > clock_timestamp() then
+    update runs set looked_at = clock_timestamp() where tenant = p_tenant and id = p_run;
+    return case when expired > 0 then 'expired' else 'nothing' end;
+  end if;
   -- A dead worker's run that nobody alive can carry waits visibly: no delivery would ever claim it.
   after := settle_run_status(p_tenant, p_run,
     r.status = 'running' and r.held_until < clock_timestamp() and not can_be_carried(r));

@@ -3,10 +3,12 @@
 
 -- Relay: takes due rows for p_claim_ms. A row waits for every earlier unsent or dead row of its run. The claim is a
 -- short statement; the network happens outside any transaction, and a relay that dies simply lets the claim lapse.
+-- Its own notes alone may be forgotten by a server that crashes: the row is then published again.
 create function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid)
 returns table (id uuid, tenant text, run_id uuid, wake integer)
 language sql security definer set search_path = countersign, pg_temp
 as $$
+  select set_config('synchronous_commit', 'off', true);
   update outbox o set claim_token = p_token, claimed_until = clock_timestamp() + p_claim_ms * interval '1 millisecond'
   from (
     select c.id from outbox c
@@ -23,6 +25,7 @@ $$;
 create function mark_outbox_sent(p_ids uuid[], p_token uuid) returns integer
 language sql security definer set search_path = countersign, pg_temp
 as $$
+  select set_config('synchronous_commit', 'off', true);
   with done as (
     update outbox set sent_at = clock_timestamp(), claimed_until = null
     where id = any (p_ids) and claim_token = p_token and sent_at is null returning 1)
@@ -67,7 +70,7 @@ returns table (tenant text, run_id uuid)
 language sql security definer set search_path = countersign, pg_temp
 as $$
   select r.tenant, r.id from runs r
-  where r.status = 'parked' and r.reason = 'NO_CAPABLE_WORKER' and r.workflow || '@' || r.version = any (p_workflows)
+  where r.status = 'parked' and r.workflow || '@' || r.version = any (p_workflows)
   order by r.looked_at limit p_limit
 $$;
 
@@ -118,16 +121,17 @@ begin
   end if;
   -- Nobody can be asked about these: they wait for a named person, and are not due again.
   update actions a set reconcile_after = null
-  where a.tenant = p_tenant and a.id = p_action and a.state = 'outcome_unknown' and a.recovery in ('manual', 'transactional');
+  where a.tenant = p_tenant and a.id = p_action and a.state = 'outcome_unknown' and a.recovery in ('manual', 'transactional')
+    and a.reconcile_after is not null;
   if found then
-    return;
+    perform append_event(p_tenant, p_run, 'action_waits_for_person', jsonb_build_object('action', p_action, 'reason', 'NOBODY_TO_ASK'));
   end if;
   return query
-    select r.workflow, r.version, a.tool, a.recovery, a.state, a.attempt, a.effective_digest, a.sealed_arguments,
-      a.absent_after, a.reconcile_tries, clock_timestamp(), a.reissue
+    select r.workflow, r.version, a.tool, a.recovery::text, a.state::text, a.attempt, a.effective_digest, a.sealed_arguments,
+      a.absent_after, a.reconcile_tries, clock_timestamp(), a.reissue::text
     from actions a join runs r on r.tenant = a.tenant and r.id = a.run_id
     where a.tenant = p_tenant and a.id = p_action and a.run_id = p_run and a.state = 'outcome_unknown'
-      and a.recovery <> 'idempotent';
+      and a.recovery = 'lookup';
 end
 $$;
 

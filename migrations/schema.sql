@@ -14,8 +14,8 @@ table actions
   tool text not null
   tool_version text not null
   gated boolean not null
-  recovery text not null
-  state text not null
+  recovery recovery_kind not null
+  state action_state not null
   reason text
   attempt integer not null default 0
   attempt_budget integer not null
@@ -29,7 +29,7 @@ table actions
   call_timeout_ms integer not null
   settles_within_ms integer
   key_lifetime_ms bigint
-  reissue text not null default 'by_person'::text
+  reissue reissue_kind not null default 'by_person'::text
   first_dispatched_at timestamp with time zone
   dispatched_at timestamp with time zone
   deadline_at timestamp with time zone
@@ -39,20 +39,17 @@ table actions
   created_at timestamp with time zone not null default clock_timestamp()
   settled_at timestamp with time zone
   constraint "a call id names its action" CHECK ((call_id = ('call_'::text || id)))
-  constraint "a recovery kind is one of four" CHECK ((recovery = ANY (ARRAY['transactional'::text, 'idempotent'::text, 'lookup'::text, 'manual'::text])))
-  constraint "a settled action has what the model is told" CHECK (((state <> ALL (ARRAY['succeeded'::text, 'failed'::text, 'abandoned'::text])) OR (sealed_result IS NOT NULL)))
+  constraint "a settled action has what the model is told" CHECK ((((state)::text <> ALL (ARRAY['succeeded'::text, 'failed'::text, 'abandoned'::text])) OR (sealed_result IS NOT NULL)))
   constraint actions_pkey PRIMARY KEY (tenant, id)
   constraint actions_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
-  constraint "an action is in a known state" CHECK ((state = ANY (ARRAY['prepared'::text, 'dispatched'::text, 'outcome_unknown'::text, 'succeeded'::text, 'failed'::text, 'not_executed'::text, 'abandoned'::text])))
-  constraint "an action never sent has no attempt to be unsure of" CHECK (((state <> 'abandoned'::text) OR (attempt > 0)))
-  constraint "an action out in the world has a deadline" CHECK (((state <> ALL (ARRAY['dispatched'::text, 'outcome_unknown'::text])) OR ((attempt > 0) AND (deadline_at IS NOT NULL))))
-  constraint "an action that may run has arguments" CHECK (((state = 'not_executed'::text) OR ((effective_digest IS NOT NULL) AND (sealed_arguments IS NOT NULL))))
-  constraint "not executed says why" CHECK (((state <> 'not_executed'::text) OR (reason IS NOT NULL)))
-  constraint "sending again is automatic or a person's matter" CHECK ((reissue = ANY (ARRAY['automatic'::text, 'by_person'::text])))
-  CREATE UNIQUE INDEX "an operation is in the open once" ON actions USING btree (tenant, operation_digest) WHERE (state = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
-  CREATE INDEX actions_done_by_operation ON actions USING btree (tenant, operation_digest) WHERE (state = 'succeeded'::text)
+  constraint "an action never sent has no attempt to be unsure of" CHECK ((((state)::text <> 'abandoned'::text) OR (attempt > 0)))
+  constraint "an action out in the world has a deadline" CHECK ((((state)::text <> ALL (ARRAY['dispatched'::text, 'outcome_unknown'::text])) OR ((attempt > 0) AND (deadline_at IS NOT NULL))))
+  constraint "an action that may run has arguments" CHECK ((((state)::text = 'not_executed'::text) OR ((effective_digest IS NOT NULL) AND (sealed_arguments IS NOT NULL))))
+  constraint "not executed says why" CHECK ((((state)::text <> 'not_executed'::text) OR (reason IS NOT NULL)))
+  CREATE UNIQUE INDEX "an operation is in the open once" ON actions USING btree (tenant, operation_digest) WHERE ((state)::text = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
+  CREATE INDEX actions_by_operation ON actions USING btree (tenant, operation_digest)
   CREATE INDEX actions_of_run ON actions USING btree (tenant, run_id, segment)
-  CREATE INDEX actions_to_reconcile ON actions USING btree (reconcile_after) WHERE (state = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
+  CREATE INDEX actions_to_reconcile ON actions USING btree (reconcile_after) WHERE ((state)::text = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
   row level security, forced
   policy "loops lease actions" for w to countersign_loops using (true)
   policy "loops see ids" for r to countersign_loops using (true)
@@ -65,10 +62,10 @@ table approvals
   run_id uuid not null
   checkpoint integer not null
   action_id uuid not null
-  state text not null
+  state approval_state not null
   policy text not null
   policy_version integer not null default 1
-  quorum integer not null
+  quorum quorum_size not null
   fingerprint text not null  -- What a decision binds to; see fingerprint_of().
   sealed_review bytea not null  -- The review snapshot: what the reviewer was shown. Immutable.
   decide_before timestamp with time zone not null
@@ -78,16 +75,14 @@ table approvals
   decided_at timestamp with time zone
   sealed_words bytea  -- The reviewer's words; on a rejection the model is told them.
   created_at timestamp with time zone not null default clock_timestamp()
-  constraint "a decision names who and when" CHECK (((state = ANY (ARRAY['pending'::text, 'expired'::text, 'superseded'::text, 'invalidated'::text])) OR ((decided_by IS NOT NULL) AND (decided_at IS NOT NULL))))
-  constraint "a quorum is 1 to 16 people" CHECK (((quorum >= 1) AND (quorum <= 16)))
-  constraint "an approval is in a known state" CHECK ((state = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text, 'rejected'::text, 'expired'::text, 'revoked'::text, 'superseded'::text, 'invalidated'::text])))
-  constraint "an approved action has a last moment" CHECK (((state <> ALL (ARRAY['approved'::text, 'consumed'::text])) OR (execute_before IS NOT NULL)))
+  constraint "a decision names who and when" CHECK ((((state)::text = ANY (ARRAY['pending'::text, 'expired'::text, 'superseded'::text, 'invalidated'::text])) OR ((decided_by IS NOT NULL) AND (decided_at IS NOT NULL))))
+  constraint "an approved action has a last moment" CHECK ((((state)::text <> ALL (ARRAY['approved'::text, 'consumed'::text])) OR (execute_before IS NOT NULL)))
   constraint approvals_pkey PRIMARY KEY (tenant, id)
   constraint approvals_tenant_action_id_fkey FOREIGN KEY (tenant, action_id) REFERENCES actions(tenant, id)
   constraint approvals_tenant_run_id_checkpoint_fkey FOREIGN KEY (tenant, run_id, checkpoint) REFERENCES checkpoints(tenant, run_id, number)
-  CREATE UNIQUE INDEX "an action has one open approval" ON approvals USING btree (tenant, action_id) WHERE (state = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text]))
-  CREATE INDEX approvals_due ON approvals USING btree (decide_before) WHERE (state = 'pending'::text)
-  CREATE INDEX approvals_execution_due ON approvals USING btree (execute_before) WHERE (state = 'approved'::text)
+  CREATE UNIQUE INDEX "an action has one open approval" ON approvals USING btree (tenant, action_id) WHERE ((state)::text = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text]))
+  CREATE INDEX approvals_due ON approvals USING btree (decide_before) WHERE ((state)::text = 'pending'::text)
+  CREATE INDEX approvals_execution_due ON approvals USING btree (execute_before) WHERE ((state)::text = 'approved'::text)
   CREATE INDEX approvals_of_action ON approvals USING btree (tenant, action_id)
   CREATE INDEX approvals_of_run ON approvals USING btree (tenant, run_id)
   row level security, forced
@@ -126,7 +121,9 @@ table dead_letters
   constraint "a run has one dead letter per round" UNIQUE (tenant, run_id, round)
   constraint dead_letters_pkey PRIMARY KEY (tenant, id)
   constraint dead_letters_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
+  CREATE INDEX dead_letters_open ON dead_letters USING btree (class) WHERE (closed_as IS NULL)
   row level security, forced
+  policy "loops see ids" for r to countersign_loops using (true)
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
 table events
@@ -169,6 +166,30 @@ table model_calls
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
+table notifications
+  -- What a person should hear of. Ids and codes only; delivered at least once, under a stable id.
+  id uuid not null default gen_random_uuid()
+  tenant text not null
+  run_id uuid not null
+  kind text not null  -- The kind of the event that caused it, or outbox_dead. All but approval_requested are alerts.
+  code text
+  action_id uuid
+  approval_id uuid
+  created_at timestamp with time zone not null default clock_timestamp()
+  available_at timestamp with time zone not null default clock_timestamp()
+  tries integer not null default 0  -- Deliveries that failed. There is no last one: the waits between them grow to a bound.
+  claimed_until timestamp with time zone
+  claim_token uuid
+  delivered_at timestamp with time zone
+  constraint "a notification is of a known kind" CHECK ((kind = ANY (ARRAY['contradiction'::text, 'action_waits_for_person'::text, 'run_dead_lettered'::text, 'security_alert'::text, 'outbox_dead'::text, 'approval_requested'::text])))
+  constraint notifications_pkey PRIMARY KEY (id)
+  CREATE INDEX notifications_alerts ON notifications USING btree (kind) WHERE (kind <> 'approval_requested'::text)
+  CREATE INDEX notifications_of_tenant ON notifications USING btree (tenant, created_at)
+  CREATE INDEX notifications_to_deliver ON notifications USING btree (((kind = 'approval_requested'::text)), available_at) WHERE (delivered_at IS NULL)
+  row level security, forced
+  policy "loops deliver" for * to countersign_loops using (true)
+  policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
+
 table outbox
   -- Resume announcements, committed with the state that caused them. The id is the job's id.
   id uuid not null default gen_random_uuid()
@@ -190,6 +211,7 @@ table outbox
   CREATE INDEX outbox_dead ON outbox USING btree (dead_at) WHERE (dead_at IS NOT NULL)
   CREATE INDEX outbox_of_run ON outbox USING btree (tenant, run_id, "position")
   CREATE INDEX outbox_to_send ON outbox USING btree ("position") WHERE ((sent_at IS NULL) AND (dead_at IS NULL))
+  CREATE TRIGGER notify AFTER UPDATE OF dead_at ON outbox FOR EACH ROW WHEN (((old.dead_at IS NULL) AND (new.dead_at IS NOT NULL))) EXECUTE FUNCTION notify_of_dead_outbox()
   row level security, forced
   policy "loops publish" for * to countersign_loops using (true)
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -201,12 +223,10 @@ table receipts
   action_id uuid not null
   run_id uuid not null
   attempt integer not null
-  source text not null
-  outcome text not null
+  source evidence_source not null
+  outcome evidence_outcome not null
   sealed bytea
   received_at timestamp with time zone not null default clock_timestamp()
-  constraint "evidence comes from one of four sources" CHECK ((source = ANY (ARRAY['worker'::text, 'transaction'::text, 'lookup'::text, 'person'::text])))
-  constraint "evidence says one of eight things" CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'failed'::text, 'never_sent'::text, 'unknown'::text, 'absent'::text, 'different'::text, 'cannot_say'::text, 'abandoned'::text])))
   constraint receipts_pkey PRIMARY KEY (tenant, id)
   CREATE INDEX receipts_of_action ON receipts USING btree (tenant, action_id)
   row level security, forced
@@ -218,7 +238,7 @@ table runs
   id uuid not null
   workflow text not null
   version text not null
-  status text not null
+  status run_status not null
   reason text  -- A stable code for why it waits or ended; never data.
   wake integer not null default 0  -- Grows whenever the run becomes ready; named by the job; not changed by the claim.
   epoch integer not null default 0  -- Grows with each claim: the fence. Compared on the locked row.
@@ -243,17 +263,17 @@ table runs
   changed_at timestamp with time zone not null default clock_timestamp()
   looked_at timestamp with time zone not null default clock_timestamp()  -- When a sweep last looked at it; infinity while only a person may move it.
   ended_at timestamp with time zone
+  parked_times integer not null default 0  -- How often in a row workers found that they could not carry it.
+  parked_at timestamp with time zone
   constraint "a client key starts one run" UNIQUE (tenant, client_key)
-  constraint "a completed run has its output" CHECK (((status <> 'completed'::text) OR (sealed_output IS NOT NULL)))
-  constraint "a run is in a known status" CHECK ((status = ANY (ARRAY['ready'::text, 'running'::text, 'awaiting_approval'::text, 'awaiting_reconciliation'::text, 'parked'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'quarantined'::text, 'dead_lettered'::text])))
-  constraint "a running run is held" CHECK (((status <> 'running'::text) OR ((held_until IS NOT NULL) AND (holder IS NOT NULL))))
+  constraint "a completed run has its output" CHECK ((((status)::text <> 'completed'::text) OR (sealed_output IS NOT NULL)))
+  constraint "a running run is held, and no other" CHECK (((((status)::text = 'running'::text) = (held_until IS NOT NULL)) AND ((holder IS NULL) = (held_until IS NULL))))
   constraint "an active run on a session holds its slot" CHECK ((NOT (session_slot IS DISTINCT FROM
 CASE
-    WHEN (status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'dead_lettered'::text])) THEN NULL::text
+    WHEN ((status)::text = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text, 'dead_lettered'::text])) THEN NULL::text
     ELSE session_id
 END)))
-  constraint "an ended run says when" CHECK (((status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text])) = (ended_at IS NOT NULL)))
-  constraint "only a running run is held" CHECK (((status = 'running'::text) OR (held_until IS NULL)))
+  constraint "an ended run says when" CHECK ((((status)::text = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text])) = (ended_at IS NOT NULL)))
   constraint runs_pkey PRIMARY KEY (tenant, id)
   constraint runs_tenant_session_id_fkey FOREIGN KEY (tenant, session_id) REFERENCES sessions(tenant, id)
   CREATE UNIQUE INDEX "a session has one active run" ON runs USING btree (tenant, session_slot) WHERE (session_slot IS NOT NULL)
@@ -366,24 +386,30 @@ table workflows
 
 function announce_worker(p_id uuid, p_kind text, p_name text, p_workflows text[], p_state_schemas text[], p_tools text[], p_alive_ms integer) returns void language plpgsql security definer owner countersign_loops
   body sha256 e6850bf57cab6473f0cdab2a473eb27cf90638f43c78fb0c6d3d61a387d3f978
-function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void language plpgsql owner migrator
-  body sha256 d5310fc19e2964923f0b0335224fad1ad0ea7a3ffdba90da371da0eb7eb316aa
+function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns integer language plpgsql owner migrator
+  body sha256 42418337469a3e9352ae5a88f30430734675fce26f30ccf5bfa12984d04b35e0
 function as_tenant(p_tenant text) returns void language sql owner migrator
   body sha256 5067f8fbf7e7cb11506c52580ab9478d3929f92691f75e2c518d43923882b0da
+function ask_action(p_tenant text, p_action uuid, p_subject text, OUT outcome text, OUT run_id uuid, OUT run_status text, OUT state text, OUT recovery text) returns record language plpgsql security definer owner migrator
+  body sha256 930bd2b7c811149402090111687720a6786f3e5f63bfe37e0b7ac1127710b9ce
 function can_be_carried(r runs) returns boolean language sql owner migrator
   body sha256 e7bf7c8268ae2236c81771422bc6a1db21f2c8cfbf6910e94d5866e7d61e56b4
 function cancel_run(p_tenant text, p_run uuid, p_subject text, OUT outcome text, OUT status text, OUT in_flight uuid[]) returns record language plpgsql owner migrator
   body sha256 7ba75b3184c8fd1e731e2ff53a4007bda859d9969cb4486a11b2161d8a5e91b2
 function claim_actions_to_reconcile(p_limit integer, p_lease_ms bigint, p_workflows text[]) returns TABLE(tenant text, run_id uuid, action_id uuid) language sql security definer owner countersign_loops
   body sha256 1f927e2538722859402b8837ae2e7962599e6068fde903657de3281d798ec5d6
+function claim_notifications(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, kind text, tenant text, run_id uuid, action_id uuid, approval_id uuid, code text, at timestamp with time zone) language sql security definer owner countersign_loops
+  body sha256 5cc1e0010aa1075b3fea9a7b6294958b1f7a12def8a363bf79bfae7e6e4fb04b
 function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
-  body sha256 86eb8271039832fb3448d8ddfd29bfacc19a7b2f1b081235a2982008291e3837
+  body sha256 ae2c0c9c8c5d53c196e9bf8dec2c22ad67822625f501ba55facb5450715b03da
 function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
-  body sha256 735faca973debbf655d6a73de4e9d835076cb8272a4cb2305426bb166e5bf614
+  body sha256 bf86fc6c21181ae2d53bd7d7f6d69f4ffa85b58769700ea9f55c3559364b9937
 function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 e287c6d15264dabc94a0ebeb888e5219cc4e91edd0e2481732e9ad7349fa358f
+function count_park(p_tenant text, p_run uuid) returns void language plpgsql owner migrator
+  body sha256 2849a9b378efcd8ad1f6eefb745f6792a7ac426e3fe1d503580369f5dfb18adf
 function count_wasted(p_tenant text, p_run uuid, p_claim integer, p_usage jsonb) returns void language plpgsql owner migrator
   body sha256 ddfafc9d232d8bf38b83dfe50f597030ec72ff1a1b02450fdd0341fe57ba265a
 function dead_letter_run(p_tenant text, p_run uuid, p_class text, p_code text) returns void language plpgsql owner migrator
@@ -394,34 +420,48 @@ function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, 
   body sha256 77ebbdbc8b6a89742a9bb3a0f1c85021572362fc4fcb8cdfaebb9fad8779ee03
 function expire_approval(p_tenant text, p approvals) returns void language plpgsql owner migrator
   body sha256 2de6c2dde506ada9fea78d9c4ce7f9694ae9374b42f8ce867d0929de768aca40
+function find_identical(a actions, p_decided_at timestamp with time zone) returns text language plpgsql owner migrator
+  body sha256 44d037a1732a9f74832997ee2ea483f2bd8ba6f83cd56d1fb1ffd6197a88be32
 function fingerprint_of(a actions, p approvals) returns text language sql owner migrator
   body sha256 28143137541f5157ea321b051730f7e3dbc867d4829fc7c0445f758e4cfa0cec
 function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator
-  body sha256 051f5e12449547e3017e4a06b74fa940c0eb25bac8e8ecb5ab22b7f416b8178f
+  body sha256 8ae5498431919fc6e6e430fed5edefcb2675f0ec59a24eb68729633bca600bdc
+function fleet_numbers() returns TABLE(name text, label text, value integer) language sql security definer owner countersign_loops
+  body sha256 4dd026d0513aa942c3e8e21b05bcd9f0763e350815077673ea12f064180dda5d
 function free_session(p_tenant text, p_session text, p_supersede boolean, p_client_key text) returns uuid language plpgsql owner migrator
   body sha256 77a39c0078963842ab3d46a1fa506e97d85ad52da223e15b4120410ead7b3941
 function hand_back_run(p_tenant text, p_run uuid, p_epoch integer, p_max_claims integer) returns text language plpgsql owner migrator
   body sha256 edf6bec15d1c7e1e94b82a76c504711469711d3e734b7a1f066a0b42da9272ad
-function hold_for_identical(a actions) returns boolean language plpgsql owner migrator
-  body sha256 62b9cbef204274c0fa07e92a8a3db015d18ea67acb99a4fedfb34b03e335d8d3
 function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text, p_proposed_digest text, p_effective_digest text, OUT outcome text, OUT state text, OUT reason text, OUT attempt integer, OUT sealed_result bytea) returns record language plpgsql owner migrator
-  body sha256 8f0a8263eb210c57370856f08ceeca8c01f9d8480100b86d89a50e6461104f4a
+  body sha256 633c891301250d89a3f08eabf57458703f61cdbbec57f78ec17188b43c12dfd2
 function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
   body sha256 70a34f69c0db9a9c8ed562255535693adc57be368e90323a2b63a9740ee2f656
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
-  body sha256 c742e0f6578cdb3188dd31a64b1e8664f23a7e96a9831216ab19acd3b0fe75c2
+  body sha256 bbe24fcb7c49623f822966311537d63d4b9f87da2e8d305d28b5843275d27fe7
 function load_run(p_tenant text, p_run uuid, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
-  body sha256 f304af3ee5c59f78eff9186d668c3fd77015d20f3a242a713caedb84c5862437
+  body sha256 b283393b753825fa0404c8155738165e0d2380b1a9d0e0cb836dedc2e5f61935
+function load_segment(r runs, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
+  body sha256 04937c7a69f7e5ca58597a15cf9f03e77d20459b7e87f5732d4b0303e01edfd0
 function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb language plpgsql owner migrator
   body sha256 9424443ba50afe82045f6d0282acbbb4082fc383b8bdfa85bea7a9d3efbeef33
+function mark_notifications_delivered(p_ids uuid[], p_token uuid) returns void language sql security definer owner countersign_loops
+  body sha256 2999b2af690a2cd7b1a334ac275dcd97ed42a59c5e54d85fe00997a8d47356a0
+function mark_notifications_failed(p_ids uuid[], p_token uuid, p_first_ms integer, p_most_ms integer) returns void language sql security definer owner countersign_loops
+  body sha256 6c6fa572798a0ddccec9f125a5a65c856b0f1cd149b2bc4ce0d2cc0e65c9b927
 function mark_outbox_failed(p_id uuid, p_token uuid, p_counts boolean, p_budget integer, p_retry_ms integer, p_reason text) returns void language sql security definer owner countersign_loops
   body sha256 d058a4a622add34c30cde9e6277a540e11605174e480ac65f25a447d5d7ef93f
 function mark_outbox_sent(p_ids uuid[], p_token uuid) returns integer language sql security definer owner countersign_loops
-  body sha256 563fcbcbd0c18654d4a143b9e0ee934a0422c149695df13d2fec06f84f7ee0ca
+  body sha256 7199be55700cbf7f4696aa71edd051877bbaca07e6927b707d6c06e275da716a
 function may_repeat(a actions) returns boolean language sql owner migrator
   body sha256 ef2facf3cb85adc7881470e7aa95d5b8e75ef61d0e2f5de4c06957b44f3717a8
+function notify_of_dead_outbox() returns trigger language plpgsql security definer owner countersign_loops
+  body sha256 11ab250039a1eab71b1837b33bb05d074fa4b264409da07480a6d6dda00e0db1
+function notify_of_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void language plpgsql owner migrator
+  body sha256 f309654b915bf0dda5bb022ec2bddcf565a637c1adb4d2503cc9cd95fefd77f4
 function park_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
-  body sha256 144e329c784c3229ebccc427136e58067cdd96c672fa331ca954ee3a9ac7dc64
+  body sha256 e0c114ab18ac1275ca1828b81f51b27b6fa85b657f779ba43daa28ba3363e5c1
+function parked_until(r runs, p_patience_ms bigint) returns timestamp with time zone language sql owner migrator
+  body sha256 cc54e387ffdf9f7db7fee49db38587c672157a985a5013b49c57605c2ad7daed
 function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb) returns text language plpgsql owner migrator
   body sha256 a9010b86d612998b9a1f33eccbc3d273ecf8950139494d234f16434c8e10a57b
 function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
@@ -451,9 +491,11 @@ function runs_to_repeat(p_limit integer) returns TABLE(tenant text, run_id uuid)
 function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 7f1b732971196e49118cd870ab7e2c1866cd9553f8bbf1b3901702cf91ef378d
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
-  body sha256 779b92d6f8cf6c9681ad832ce788f980f5f94c6c2411bf5e95b30c6b3ebb6ba6
+  body sha256 952c0fd7dcc14324f1678a4fc717ec4300eb59157c3d6e625c2d0fb9b4bf4b25
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 b8273b149d8df8e26318d43cbcdd07b5c9553f7bae3dd5aece1f79f644a57c05
+  body sha256 74a8b59220e2574a170112cb0fcca17ee0246f1a711cb4faf3fa1d69983092cc
+function settle_lookup(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_backoff_ms bigint, p_asked_at timestamp with time zone, p_budget integer, OUT outcome text, OUT run_status text, OUT waits boolean) returns record language plpgsql owner migrator
+  body sha256 feaa6d204dfab050613a75f3edaa32ab9168017644b011df5b05cb159bd780ab
 function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 643841e32f0820c7453fb61b3a6fa92ddb6347b8279d5eae8ae7c5fb39c55740
 function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
@@ -464,8 +506,8 @@ function start_run(p_tenant text, p_run uuid, p_workflow text, p_version text, p
   body sha256 5748ee51a96ea75ec4502704fac780c3478e0aae24ff8108ab08f9ac82d2afff
 function stop_worker(p_id uuid) returns void language sql security definer owner countersign_loops
   body sha256 9a7cab9cd08296caf318968dd3e500bb1c11d331b0b088dadf1699a2a41defbe
-function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_epoch integer, p_calls jsonb) returns void language plpgsql owner migrator
-  body sha256 e99e30fb0b057b29ea7a3c04d8fd19d2037604bb4c23b27b00cd62db6a9f7c16
+function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_owner_epoch integer, p_calls jsonb) returns void language plpgsql owner migrator
+  body sha256 5c8a1f7ed0f5a5a77ffe5dba74a0ef6d22b4bfbb69a2b40ffca9f1399e7e936b
 function store_session(p_tenant text, r runs, p_change jsonb) returns void language plpgsql owner migrator
   body sha256 6839c34092b3f69ca18823a38796f1311399d4bebca0ac178ed9eadfe09368f9
 function store_tool_result(p_tenant text, p_run uuid, p_epoch integer, p_call_id text, p_tool text, p_sealed bytea) returns text language plpgsql owner migrator
@@ -475,13 +517,16 @@ function supersede_journal(p_tenant text, p_run uuid, p_epoch integer, p_path te
 function supersede_run(p_tenant text, p_run uuid) returns void language plpgsql owner migrator
   body sha256 8ab7a111f3e6bd2fb32074f4e581fe6e511b50faccb8e1efc477ffb80f594972
 function sweep_run(p_tenant text, p_run uuid, p_patience_ms bigint) returns text language plpgsql owner migrator
-  body sha256 e2446f99559845027f4515df10d5d4be20b9b0696ed4d35d56d73c92ff8c21de
+  body sha256 051d0a8d9bfb1267e678d6581a36975c99bf189a1ad670404f1222ce4ef3cf67
 function unended_runs(p_limit integer, p_after uuid) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 6644292d54905a58d9f18fa97c343693c34de04715f992e6dddca9136077ef91
+function worker_started_since(r runs, p_at timestamp with time zone) returns SETOF uuid language sql owner migrator
+  body sha256 dde45c91572683b5c2c2b6e698f56620d577a6e5721bf09d42d8a541d1d8afdf
 
 -- Grants
 
 countersign_api: INSERT, SELECT on events
+countersign_api: INSERT, SELECT on notifications
 countersign_api: INSERT, SELECT on outbox
 countersign_api: INSERT, SELECT, UPDATE on votes
 countersign_api: SELECT (action_id, attempt, id, outcome, received_at, run_id, source, tenant) on receipts
@@ -497,22 +542,25 @@ countersign_api: SELECT on workflows
 countersign_api: SELECT, UPDATE on actions
 countersign_api: SELECT, UPDATE on approvals
 countersign_api: SELECT, UPDATE on runs
-countersign_api: execute append_event, as_tenant, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, may_repeat, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
+countersign_api: execute append_event, as_tenant, ask_action, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, fleet_numbers, may_repeat, notify_of_event, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
 countersign_loops: DELETE, INSERT, SELECT, UPDATE on workers
 countersign_loops: INSERT, SELECT on workflows
+countersign_loops: INSERT, SELECT, UPDATE on notifications
+countersign_loops: SELECT (changed_at, ended_at, epoch, held_until, holder, id, looked_at, manifest, reason, state_schema, status, tenant, version, workflow) on runs
+countersign_loops: SELECT (class, closed_as) on dead_letters
 countersign_loops: SELECT (decide_before, execute_before, id, run_id, state, tenant) on approvals
-countersign_loops: SELECT (epoch, held_until, holder, id, looked_at, manifest, reason, state_schema, status, tenant, version, workflow) on runs
 countersign_loops: SELECT (id, reconcile_after, recovery, run_id, state, tenant) on actions
 countersign_loops: SELECT, UPDATE on outbox
 countersign_loops: UPDATE (held_until) on runs
 countersign_loops: UPDATE (reconcile_after) on actions
-countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_outbox, mark_outbox_failed, mark_outbox_sent, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
+countersign_loops: execute announce_worker, claim_actions_to_reconcile, claim_notifications, claim_outbox, fleet_numbers, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent, notify_of_dead_outbox, renew_holds, runs_to_repeat, runs_to_sweep, runs_to_unpark, stop_worker, unended_runs
 countersign_relay: SELECT on migrations
-countersign_relay: execute claim_outbox, mark_outbox_failed, mark_outbox_sent
+countersign_relay: execute claim_notifications, claim_outbox, mark_notifications_delivered, mark_notifications_failed, mark_outbox_failed, mark_outbox_sent
 countersign_worker: DELETE, INSERT, SELECT on session_items
 countersign_worker: INSERT, SELECT on checkpoints
 countersign_worker: INSERT, SELECT on dead_letters
 countersign_worker: INSERT, SELECT on events
+countersign_worker: INSERT, SELECT on notifications
 countersign_worker: INSERT, SELECT on outbox
 countersign_worker: INSERT, SELECT on receipts
 countersign_worker: INSERT, SELECT on tool_results
@@ -527,4 +575,4 @@ countersign_worker: SELECT on workers
 countersign_worker: SELECT on workflows
 countersign_worker: SELECT, UPDATE on runs
 countersign_worker: SELECT, UPDATE on sessions
-countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_wasted, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_run, free_session, hand_back_run, hold_for_identical, intend_action, journal_response, load_action_to_reconcile, load_run, load_session, may_repeat, park_run, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs
+countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_park, count_wasted, dead_letter_run, event_digest, expire_approval, find_identical, fingerprint_of, finish_run, free_session, hand_back_run, intend_action, journal_response, load_action_to_reconcile, load_run, load_segment, load_session, may_repeat, notify_of_event, park_run, parked_until, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_lookup, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs, worker_started_since

@@ -352,7 +352,7 @@ inline close_action() {
 #define decided_again   (!overtaken)
 #endif
 
-inline hold_for_identical() { if :: identical == 1 -> waits_for_identical = true; outcome = held :: else fi }
+inline find_identical() { if :: identical == 1 -> waits_for_identical = true; outcome = held :: else fi }
 
 inline intend_action() {
     if
@@ -378,7 +378,7 @@ inline intend_action() {
                          outcome = refused
                   :: else ->
                          outcome = dispatched;
-                         hold_for_identical();
+                         find_identical();
                          if
                          :: outcome == held -> skip
                          :: outcome != held && !(decided_again) -> outcome = decide_again

@@ -1,10 +1,10 @@
 /** What goes wrong during a soak, at random and again and again, while a supervisor starts again whatever has died. */
-import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Lane } from '../crash-matrix/lane.ts';
 import type { Member } from '../crash-matrix/member.ts';
 import { PROVIDER_KINDS } from '../crash-matrix/workflows.ts';
-import { openResumeQueue } from '../src/queue/index.ts';
+import { dropConnections, duplicateJobs } from '../src/chaos/index.ts';
+import { openResumeQueue, type ResumeQueue } from '../src/queue/index.ts';
 
 export type ChaosCounts = {
   kills: number;
@@ -13,103 +13,113 @@ export type ChaosCounts = {
   connectionDrops: number;
   providerFaults: number;
 };
+type Kind = keyof ChaosCounts;
 
 /** The oldest of each role is spared, for its memory is watched. */
 const MORTAL = ['worker', 'relay', 'reconciler', 'api'] as const;
 const COPIES = 20;
+/** A copy may come after the run has ended. */
+const ENDED_WITHIN_MS = 2_000;
+const DROPPED_AT_ONCE = 3;
+/** As often as it stands here. */
+const KINDS: readonly Kind[] = [
+  'kills',
+  'kills',
+  'kills',
+  'duplicates',
+  'duplicates',
+  'duplicates',
+  'connectionDrops',
+  'connectionDrops',
+  'providerFaults',
+  'providerFaults',
+  'flushes',
+];
+/** So often in vain is no accident any more. */
+const IN_VAIN = 3;
 
-/** Another copy of the current job of some runs that have not ended. */
-const RUNS = `
-  select tenant, id as "runId", wake from countersign.runs
-  where status in ('ready', 'running', 'awaiting_approval', 'awaiting_reconciliation') order by random() limit ${COPIES}`;
-
-/** A few of the fleet's own connections, whatever they are doing just then. */
-const DROP = `
-  select pg_terminate_backend(pid) from (
-    select pid from pg_stat_activity where datname = current_database() and application_name like 'countersign%'
-    order by random() limit 3) some`;
-
-/** @param every average ms between two events. */
+/**
+ * @param options.every average ms between two events.
+ * @throws when some kind of trouble never worked: what was not done proves nothing.
+ */
 export async function stirUp(
   lane: Lane,
   options: { random: () => number; every: number; over: AbortSignal },
 ): Promise<ChaosCounts> {
   const counts: ChaosCounts = { kills: 0, duplicates: 0, flushes: 0, connectionDrops: 0, providerFaults: 0 };
+  const failures = new Map<Kind, { times: number; last: unknown }>();
   const { random, every, over } = options;
+  const replacements: Promise<void>[] = [];
   const queue = openResumeQueue({
     redisUrl: lane.place.redisUrl,
     postgresUrl: lane.place.databaseUrl,
     onError: () => undefined,
   });
-  const kill = () => killOne(lane, random, counts);
-  const copy = () => duplicate(lane, queue, counts);
-  const drop = () => dropConnections(lane, counts);
-  const trouble = () => troubleProvider(lane, random, counts);
-  /** As often as it stands here. */
-  const events = [
-    kill,
-    kill,
-    kill,
-    copy,
-    copy,
-    copy,
-    drop,
-    drop,
-    trouble,
-    trouble,
-    () => flush(lane, counts),
-  ];
   try {
     while (!over.aborted) {
       await sleep(every * 2 * random());
-      const event = events[Math.floor(random() * events.length)] ?? kill;
-      // What goes wrong may hit us too: that is no reason to stop.
-      await event().catch(() => undefined);
+      const kind = KINDS[Math.floor(random() * KINDS.length)] ?? 'kills';
+      try {
+        counts[kind] += await make(kind, { lane, queue, random, replacements });
+      } catch (error) {
+        // What goes wrong may hit us too: that is no reason to stop.
+        failures.set(kind, { times: (failures.get(kind)?.times ?? 0) + 1, last: error });
+      }
     }
   } finally {
+    await Promise.all(replacements);
     await queue.close();
+  }
+  for (const [kind, { times, last }] of failures) {
+    if (counts[kind] === 0 && times >= IN_VAIN) {
+      throw new Error(`${kind} failed ${times} times and never worked`, { cause: last });
+    }
   }
   return counts;
 }
 
-async function killOne(lane: Lane, random: () => number, counts: ChaosCounts): Promise<void> {
+type Stage = {
+  lane: Lane;
+  queue: ResumeQueue;
+  random: () => number;
+  /** Processes that start in the place of killed ones. */
+  replacements: Promise<void>[];
+};
+
+/** One event. Returns how much of it there was. */
+async function make(kind: Kind, { lane, queue, random, replacements }: Stage): Promise<number> {
+  switch (kind) {
+    case 'kills':
+      return killOne(lane, random, replacements);
+    case 'duplicates': {
+      const copied = { tenant: null, share: 1, endedWithinMs: ENDED_WITHIN_MS, atMost: COPIES };
+      return (await duplicateJobs(lane.admin, queue, copied)).length;
+    }
+    case 'flushes':
+      await lane.forgetJobs();
+      return 1;
+    case 'connectionDrops':
+      return dropConnections(lane.admin, DROPPED_AT_ONCE);
+    case 'providerFaults': {
+      const at = PROVIDER_KINDS[Math.floor(random() * PROVIDER_KINDS.length)] ?? 'lookup';
+      const type = random() < 0.5 ? 'commit_then_drop' : 'drop';
+      await lane.provider.client.fault({ kind: at, fault: { type } });
+      return 1;
+    }
+  }
+}
+
+async function killOne(lane: Lane, random: () => number, replacements: Promise<void>[]): Promise<number> {
   const mortals: Member[] = MORTAL.flatMap((role) => lane.fleet.all(role).slice(1));
   const victim = mortals[Math.floor(random() * mortals.length)];
   if (victim === undefined || victim.role === null) {
-    return;
+    return 0;
   }
   const { role } = victim;
   victim.doomed = true;
   victim.signal('SIGKILL');
   await victim.ended;
-  counts.kills += 1;
-  await lane.fleet.recruit(role);
-}
-
-async function duplicate(
-  lane: Lane,
-  queue: ReturnType<typeof openResumeQueue>,
-  counts: ChaosCounts,
-): Promise<void> {
-  const { rows } = await lane.admin.pool.query<{ tenant: string; runId: string; wake: number }>(RUNS);
-  if (rows.length > 0) {
-    await queue.publish(rows.map((job) => ({ id: randomUUID(), job })));
-    counts.duplicates += rows.length;
-  }
-}
-
-async function flush(lane: Lane, counts: ChaosCounts): Promise<void> {
-  await lane.forgetJobs();
-  counts.flushes += 1;
-}
-
-async function dropConnections(lane: Lane, counts: ChaosCounts): Promise<void> {
-  counts.connectionDrops += (await lane.admin.pool.query(DROP)).rowCount ?? 0;
-}
-
-async function troubleProvider(lane: Lane, random: () => number, counts: ChaosCounts): Promise<void> {
-  const kind = PROVIDER_KINDS[Math.floor(random() * PROVIDER_KINDS.length)] ?? 'lookup';
-  const type = random() < 0.5 ? 'commit_then_drop' : 'drop';
-  await lane.provider.client.fault({ kind, fault: { type } });
-  counts.providerFaults += 1;
+  // Not waited for: other things go wrong while it starts.
+  replacements.push(lane.fleet.recruit(role).catch(() => undefined));
+  return 1;
 }

@@ -9,9 +9,10 @@ import { paceOf } from '../crash-matrix/pace.ts';
 import { randomFrom } from '../crash-matrix/plan.ts';
 import { type Backend, startServers } from '../crash-matrix/servers.ts';
 import { type Cleanup, withCleanup } from '../lab/cleanup.ts';
-import { type ChaosCounts, stirUp } from './chaos.ts';
+import { stirUp } from './chaos.ts';
 import { Crowd } from './crowd.ts';
-import { type Memory, MemoryWatch } from './memory.ts';
+import { MemoryWatch } from './memory.ts';
+import { codeOf, type Result, tell } from './report.ts';
 import { Verdict } from './verdict.ts';
 
 const USAGE = `usage: npm run soak -- [options]
@@ -33,14 +34,6 @@ type Settings = {
   chaosMs: number;
   seed: number;
   json: boolean;
-};
-
-type Result = ChaosCounts & {
-  runs: number;
-  checked: number;
-  seconds: number;
-  violations: Verdict['violations'];
-  memory: Memory[];
 };
 
 /** Deadlines of seconds: short enough that they pass, long enough for a busy machine. */
@@ -99,7 +92,11 @@ async function watch(
   let nextSample = 0;
   let told = 0;
   while (!over.aborted) {
-    ended = await verdict.checkOnce(ended).catch(() => ended);
+    // A look that failed is repeated; one that keeps failing leaves runs unchecked, which is a violation in the end.
+    ended = await verdict.checkOnce(ended).catch((error: unknown) => {
+      process.stderr.write(`a look failed: ${error instanceof Error ? error.message : String(error)}\n`);
+      return ended;
+    });
     if (performance.now() > nextSample) {
       nextSample = performance.now() + SAMPLE_MS;
       await memory.sample().catch(() => undefined);
@@ -150,21 +147,6 @@ function readSettings(args: string[]): Settings | null {
   };
 }
 
-function tell(result: Result): string {
-  const { kills, duplicates, flushes, connectionDrops, providerFaults } = result;
-  const lines = [
-    `${result.runs} runs in ${result.seconds} s, ${result.checked} checked`,
-    `${kills} processes killed, ${duplicates} jobs delivered again, the queue forgotten ${flushes} times, ${connectionDrops} connections dropped, ${providerFaults} provider faults`,
-    ...result.memory.map(
-      ({ role, pid, samples, flat }) =>
-        `memory of ${role} ${pid}: ${samples.at(0)} to ${samples.at(-1)} MiB, at most ${Math.max(...samples)}, ${flat ? 'flat' : 'GROWING'}`,
-    ),
-    ...result.violations.flatMap(({ run, found }) => [run, ...found.map((text) => `  ${text}`)]),
-    `${result.violations.length} violations`,
-  ];
-  return `${lines.join('\n')}\n`;
-}
-
 async function main(): Promise<number> {
   const settings = readSettings(process.argv.slice(2));
   if (settings === null) {
@@ -173,7 +155,7 @@ async function main(): Promise<number> {
   }
   const result = await withCleanup((cleanup) => soak(cleanup, settings));
   process.stdout.write(settings.json ? `${JSON.stringify(result)}\n` : tell(result));
-  return result.violations.length === 0 && result.memory.every(({ flat }) => flat) ? 0 : 1;
+  return codeOf(result);
 }
 
 main().then(

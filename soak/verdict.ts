@@ -1,8 +1,7 @@
 /** The checker over a soak: each run when it has ended, and everything once more when all have. */
-import { check, type Violation } from '../crash-matrix/checker.ts';
-import { readFacts } from '../crash-matrix/facts.ts';
 import type { Lane } from '../crash-matrix/lane.ts';
-import { effectsOf, explainAll, openerFor } from '../crash-matrix/observe.ts';
+import { effectsOf, explainAll } from '../crash-matrix/observe.ts';
+import { check, openerFor, readFacts, type Violation } from '../src/checker/index.ts';
 import { type Crowd, expectedOf } from './crowd.ts';
 
 /** Runs that have ended for good, or that nobody but an operator would move again. */
@@ -52,13 +51,14 @@ export class Verdict {
     if (facts.outbox.some(({ sent, dead }) => !sent && !dead)) {
       return;
     }
-    this.#checked.add(tenant);
     const found = check(facts, {
       effects: await effectsOf(this.#lane, tenant),
       expected: { ended: true, ...expectedOf(wish), judged: this.#crowd.judged },
       explanations: await explainAll(this.#lane, facts),
       opened: openerFor(this.#lane.keys, facts),
     });
+    // Only now: a reading that failed is repeated.
+    this.#checked.add(tenant);
     if (found.length > 0) {
       this.violations.push({ run: `${tenant} (${wish.workflow}, ${wish.word})`, found });
     }

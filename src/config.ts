@@ -34,6 +34,10 @@ export type Settings = {
   readonly port: number | null;
   readonly logLevel: string;
   readonly workflowsFile: string | null;
+  /** Null: notifications go to the log. It may be a secret. */
+  readonly notifyUrl: string | null;
+  /** Null: what is posted is not signed. */
+  readonly notifySecret: string | null;
   readonly concurrency: number;
   readonly holdTtlMs: number;
   readonly patienceMs: number;
@@ -83,6 +87,13 @@ const variables = z.object({
   COUNTERSIGN_CONCURRENCY: whole(1, 1_000),
   COUNTERSIGN_HOLD_TTL: z.string().nullable(),
   COUNTERSIGN_PATIENCE: z.string().nullable(),
+  COUNTERSIGN_NOTIFY_URL: url(['http:', 'https:'], 'must read https://host/path').refine(
+    (text) => text === null || new URL(text).username === '',
+    { error: 'must not hold a user name; sign with COUNTERSIGN_NOTIFY_SECRET, or put a token into its path' },
+  ),
+  COUNTERSIGN_NOTIFY_SECRET: plainText(512)
+    .refine((text) => text.length >= 16, { error: 'must have at least 16 characters' })
+    .nullable(),
   COUNTERSIGN_EXIT_WITH_PARENT: z.enum(['0', '1'], { error: 'must be 0 or 1' }).nullable(),
   HOST: z
     .string()
@@ -122,6 +133,8 @@ export function readSettings(env: NodeJS.ProcessEnv = process.env): Settings {
     port: value.PORT,
     logLevel: value.LOG_LEVEL ?? 'info',
     workflowsFile: value.COUNTERSIGN_WORKFLOWS,
+    notifyUrl: value.COUNTERSIGN_NOTIFY_URL,
+    notifySecret: value.COUNTERSIGN_NOTIFY_SECRET,
     concurrency: value.COUNTERSIGN_CONCURRENCY ?? 8,
     holdTtlMs: holdTtl((value.COUNTERSIGN_HOLD_TTL ?? '30s') as Duration, 'COUNTERSIGN_HOLD_TTL'),
     patienceMs: durationMs((value.COUNTERSIGN_PATIENCE ?? '15s') as Duration, 'COUNTERSIGN_PATIENCE'),

@@ -46,6 +46,7 @@ export const ERROR_CODES = {
   ACTION_NOT_FOUND: { fault: 'caller', retry: false },
   ACTION_NOT_OPEN: { fault: 'caller', retry: false },
   ACTION_SENT_AGAIN: { fault: 'caller', retry: false },
+  ACTION_HAS_NO_LOOKUP: { fault: 'caller', retry: false },
   ACTION_UNDER_WAY: { fault: 'caller', retry: true },
   SELF_APPROVAL: { fault: 'caller', retry: false },
   SUBJECT_MISSING: { fault: 'caller', retry: false },
@@ -76,6 +77,8 @@ export const ERROR_CODES = {
   DEV_ALREADY_RUNNING: { fault: 'caller', retry: false },
   PROCESS_NOT_STARTED: { fault: 'operator', retry: false },
   DEMO_FAILED: { fault: 'countersign', retry: false },
+  CHAOS_REFUSED: { fault: 'caller', retry: false },
+  PROVIDER_UNAVAILABLE: { fault: 'provider', retry: true },
   INTERNAL: { fault: 'countersign', retry: false },
 } as const satisfies Record<
   string,

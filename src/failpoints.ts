@@ -1,6 +1,6 @@
 /**
  * The one gate around everything durable or external: each SQL function and commit, each queue and lease operation,
- * each call of a tool and of its look-up, each model call. Because there is no other way out of a process, whoever
+ * each call of a tool and of its look-up, each model call, each posted notification. Because there is no other way out of a process, whoever
  * traces the gate has the complete list of operations that may be interrupted; the crash matrix keeps none by hand.
  *
  * In production it is a comparison with null. Two variables wake it up, for tests of a whole process:
@@ -11,7 +11,7 @@
 import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-export type OperationKind = 'postgres' | 'queue' | 'provider' | 'model';
+export type OperationKind = 'postgres' | 'queue' | 'provider' | 'model' | 'notification';
 
 /**
  * `error_after` and `delay_after`: the operation took effect; its answer is lost, or comes `ms` later.

@@ -4,8 +4,8 @@ import path from 'node:path';
 import { z } from 'zod';
 import { CountersignError } from './errors.ts';
 
-/** What a token of the api may be used for. */
-export const ROLES = ['producer', 'reviewer', 'operator'] as const;
+/** What a token of the api may be used for. `metrics` reads the whole fleet's numbers, and nothing of any tenant. */
+export const ROLES = ['producer', 'reviewer', 'operator', 'metrics'] as const;
 export type Role = (typeof ROLES)[number];
 
 const schema = z.strictObject({

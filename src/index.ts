@@ -35,6 +35,13 @@ export type { Duration } from './duration.ts';
 export { CountersignError, type ErrorCode, isCountersignError } from './errors.ts';
 export { type Api, type ApiOptions, runApi } from './http/index.ts';
 export { createLog, type Log } from './log.ts';
+export {
+  type Notification,
+  type NotificationSink,
+  notificationLog,
+  notificationWebhook,
+  verifyNotification,
+} from './notifications/index.ts';
 export { type Database, migrate, openDatabase, type Queryable } from './postgres/index.ts';
 export {
   type ReconcilerOptions,

@@ -11,7 +11,9 @@
  * `dispatched`: nobody knows, and the reconciler finds out. A crash after settle leaves the receipt, which answers
  * every later call under the same key.
  */
+
 export { type PreparedArguments, prepareArguments } from './arguments.ts';
+export { askAction } from './ask.ts';
 export { textOfResult } from './call-outcome.ts';
 export {
   type ActionCall,
@@ -28,6 +30,7 @@ export { type MintedAction, mintAction } from './mint.ts';
 export { NeverSent, neverSent, ProviderRefused, refused } from './outcome.ts';
 export { type ActionEnvironment, performAction, type ReviewedArguments } from './perform.ts';
 export {
+  DEFAULT_LOOKUPS,
   idempotent,
   type LookupAnswer,
   lookup,

@@ -1,6 +1,9 @@
 import type { Duration } from '../duration.ts';
 import { invalid, REQUEST_MAX_MS, settingMs } from './setting.ts';
 
+/** About an hour of asking, with the reconciler's back-off. */
+export const DEFAULT_LOOKUPS = 20;
+
 /**
  * What a look-up found out about one operation key.
  * `different`: the provider knows the key, but with other contents. `cannot_say`: ask again later.
@@ -19,6 +22,8 @@ export type Recovery<Args = unknown, Kind extends RecoveryKind = RecoveryKind> =
   readonly keyLifetimeMs: number | null;
   readonly settlesWithinMs: number | null;
   readonly reissue: 'automatic' | 'by_person';
+  /** Look-ups of one attempt without proof before a person is asked; null for the kinds that are never looked up. */
+  readonly lookups: number | null;
   readonly find: ((call: LookupCall & { args: Args }) => Promise<unknown>) | null;
 };
 
@@ -31,6 +36,7 @@ export function transactional(): Recovery<unknown, 'transactional'> {
     keyLifetimeMs: null,
     settlesWithinMs: null,
     reissue: 'by_person',
+    lookups: null,
     find: null,
   };
 }
@@ -48,6 +54,7 @@ export function idempotent(options: { keyLifetime: Duration }): Recovery<unknown
     keyLifetimeMs: settingMs(options?.keyLifetime, null, 'recovery.keyLifetime'),
     settlesWithinMs: null,
     reissue: 'by_person',
+    lookups: null,
     find: null,
   };
 }
@@ -61,15 +68,17 @@ export function idempotent(options: { keyLifetime: Duration }): Recovery<unknown
  * @param options.settlesWithin the longest time after which an accepted request may still become visible to `find`.
  *   With it, a proven absence is sent again automatically: one effect *if* no request reaches the provider later than
  *   send window + call timeout + settlesWithin. Without it, sending again needs a person.
+ * @param options.lookups how often the provider is asked about one attempt without getting proof, an error included,
+ *   before a named person must look. Default 20, which with the growing waits between them is about an hour.
  */
 export function lookup<Args = Record<string, unknown>>(
   find: (call: LookupCall & { args: Args }) => Promise<unknown>,
-  options: { settlesWithin?: Duration; reissue?: 'automatic' | 'by_person' } = {},
+  options: { settlesWithin?: Duration; reissue?: 'automatic' | 'by_person'; lookups?: number } = {},
 ): Recovery<Args, 'lookup'> {
   if (typeof find !== 'function') {
     throw invalid(null, 'recovery', 'lookup() needs a function that asks the provider for the effect.');
   }
-  refuseUnknown(options, ['settlesWithin', 'reissue'], 'lookup');
+  refuseUnknown(options, ['settlesWithin', 'reissue', 'lookups'], 'lookup');
   const settlesWithinMs =
     options.settlesWithin === undefined
       ? null
@@ -84,18 +93,30 @@ export function lookup<Args = Record<string, unknown>>(
       'is needed for reissue "automatic": without it an absence proves nothing.',
     );
   }
+  const lookups = options.lookups ?? DEFAULT_LOOKUPS;
+  if (!Number.isInteger(lookups) || lookups < 1 || lookups > 1_000) {
+    throw invalid(null, 'recovery.lookups', 'must be a whole number from 1 to 1000.');
+  }
   return {
     kind: 'lookup',
     keyLifetimeMs: null,
     settlesWithinMs,
     reissue: options.reissue ?? (settlesWithinMs === null ? 'by_person' : 'automatic'),
+    lookups,
     find,
   };
 }
 
 /** The provider can neither repeat nor be asked: an unproven outcome waits for a named person with evidence. */
 export function manual(): Recovery<unknown, 'manual'> {
-  return { kind: 'manual', keyLifetimeMs: null, settlesWithinMs: null, reissue: 'by_person', find: null };
+  return {
+    kind: 'manual',
+    keyLifetimeMs: null,
+    settlesWithinMs: null,
+    reissue: 'by_person',
+    lookups: null,
+    find: null,
+  };
 }
 
 /** Reads what `find` returned: our own answer shape, or simply the effect or nothing. */

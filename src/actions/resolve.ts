@@ -108,11 +108,7 @@ export async function resolveAction(
 
 function refusal(row: Row | undefined, { actionId }: Judgement): CountersignError {
   if (row === undefined || row.outcome === 'not_found') {
-    return new CountersignError(
-      'ACTION_NOT_FOUND',
-      'No such action; "countersign actions list --unknown" lists yours.',
-      { details: { actionId: actionId.slice(0, 64) } },
-    );
+    return actionNotFound(actionId);
   }
   switch (row.outcome) {
     case 'another_attempt':
@@ -128,10 +124,22 @@ function refusal(row: Row | undefined, { actionId }: Judgement): CountersignErro
         { details: { actionId, absentAfter: row.absent_after?.toISOString() ?? null } },
       );
     default:
-      return new CountersignError(
-        'ACTION_NOT_OPEN',
-        `This action is ${row.state}: there is no unknown outcome to judge.`,
-        { details: { actionId, state: row.state } },
-      );
+      return actionNotOpen(actionId, row.state);
   }
+}
+
+export function actionNotFound(actionId: string): CountersignError {
+  return new CountersignError(
+    'ACTION_NOT_FOUND',
+    'No such action; "countersign actions list --unknown" lists yours.',
+    { details: { actionId: actionId.slice(0, 64) } },
+  );
+}
+
+export function actionNotOpen(actionId: string, state: string): CountersignError {
+  return new CountersignError(
+    'ACTION_NOT_OPEN',
+    `This action is ${state}: there is no unknown outcome to judge.`,
+    { details: { actionId, state } },
+  );
 }

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { isWellFormed } from '../digests/index.ts';
 import { CountersignError } from '../errors.ts';
+import { nudgeRelay } from '../outbox/index.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 import { isUuid } from '../uuid.ts';
@@ -66,6 +67,9 @@ export async function decide(db: Database, keys: KeyRing, decision: Decision): P
     );
   }
   const row = await recordWord(db, keys, decision, words);
+  if (row?.run_status === 'ready') {
+    nudgeRelay(db);
+  }
   switch (row?.outcome) {
     case 'approved':
     case 'rejected':
@@ -185,6 +189,9 @@ export async function revoke(
         details: { approvalId: options.approvalId, state: row.state },
       },
     );
+  }
+  if (row.run_status === 'ready') {
+    nudgeRelay(db);
   }
   return { runId: row.run_id, runStatus: row.run_status };
 }

@@ -23,12 +23,17 @@ const GROUPS: readonly { names: readonly string[]; load: () => Promise<Add> }[] 
   { names: ['approvals'], load: async () => (await import('./commands/approvals.ts')).addApprovals },
   { names: ['actions'], load: async () => (await import('./commands/actions.ts')).addActions },
   { names: ['dlq'], load: async () => (await import('./commands/dead-letters.ts')).addDeadLetters },
+  {
+    names: ['notifications'],
+    load: async () => (await import('./commands/notifications.ts')).addNotifications,
+  },
   { names: ['versions'], load: async () => (await import('./commands/versions.ts')).addVersions },
   {
     names: ['worker', 'relay', 'reconciler', 'api'],
     load: async () => (await import('./commands/processes.ts')).addProcesses,
   },
   { names: ['migrate', 'deliver'], load: async () => (await import('./commands/operate.ts')).addOperate },
+  { names: ['chaos'], load: async () => (await import('./commands/chaos.ts')).addChaos },
   { names: ['keys'], load: async () => (await import('./commands/keys.ts')).addKeys },
 ];
 
@@ -37,10 +42,17 @@ export async function runCli(args: readonly string[]): Promise<number> {
   try {
     const program = await buildProgram(commandIn(args));
     await program.parseAsync(args, { from: 'user' });
-    return 0;
+    return saidCode();
   } catch (error) {
     return report(error, args.includes('--json'));
   }
+}
+
+/** A command that found something wrong has printed its result and says 1 by `process.exitCode`. */
+function saidCode(): number {
+  const code = Number(process.exitCode ?? 0);
+  process.exitCode = undefined;
+  return code;
 }
 
 /** The command's name when it is plain to see; null when only the whole program can tell. */

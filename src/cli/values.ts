@@ -15,6 +15,15 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
   };
 }
 
+/** A part of everything: more than 0, at most 1. */
+export function share(text: string): number {
+  const value = Number(text);
+  if (!/^\d*\.?\d+$/.test(text) || !(value > 0 && value <= 1)) {
+    throw new InvalidArgumentError('It must be a number above 0 and at most 1, such as 0.3.');
+  }
+  return value;
+}
+
 export function duration(text: string): number {
   try {
     return durationMs(text as Duration, 'It');

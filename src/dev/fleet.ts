@@ -34,6 +34,7 @@ export type LocalFleet = {
   readonly secrets: LocalSecrets;
   readonly apiUrl: string;
   readonly providerUrl: string;
+  /** By process name, the embedded Postgres included. */
   pids(): Record<string, number>;
   stop(): Promise<void>;
   /** Ends everything at once: the second Ctrl-C. */
@@ -54,7 +55,10 @@ export async function startLocalFleet(options: LocalFleetOptions): Promise<Local
   const { settings, home, signal } = options;
   const supervisor = new Supervisor(options);
   const secrets = await withOwnKeys(home, settings);
-  const servers = await openServers(settings, home, options.note);
+  const servers = await openServers(settings, home, {
+    note: options.note,
+    onChange: () => options.onChange?.(),
+  });
   const stop = async () => {
     await supervisor.stop();
     await servers.stop();
@@ -83,7 +87,10 @@ export async function startLocalFleet(options: LocalFleetOptions): Promise<Local
       secrets,
       apiUrl: `http://127.0.0.1:${apiPort}`,
       providerUrl,
-      pids: () => supervisor.pids(),
+      pids() {
+        const postgres = servers.pid();
+        return { ...(postgres === null ? {} : { postgres }), ...supervisor.pids() };
+      },
       stop,
       kill() {
         supervisor.kill();
@@ -132,7 +139,7 @@ function processes(options: LocalFleetOptions, places: Places): ChildSpec[] {
   };
   const carrying: NodeJS.ProcessEnv = {
     ...base,
-    ...modelVariables(process.env),
+    ...startingWith('OPENAI_', process.env),
     COUNTERSIGN_STATE_KEYS: secrets.keys.state,
     COUNTERSIGN_REVIEW_KEYS: secrets.keys.review,
     COUNTERSIGN_WORKFLOWS: path.resolve(options.workflowsFile ?? path.join(dist, 'examples', 'workflows.js')),
@@ -163,7 +170,7 @@ function processes(options: LocalFleetOptions, places: Places): ChildSpec[] {
       env: withoutSecrets(process.env),
     },
     worker('api', 'api.js', api),
-    worker('relay', 'relay.js', base),
+    worker('relay', 'relay.js', { ...base, ...startingWith('COUNTERSIGN_NOTIFY_', process.env) }),
     ...Array.from({ length: options.workers }, (_, index) =>
       worker(`worker-${index + 1}`, 'resume.js', carrying),
     ),
@@ -188,6 +195,6 @@ function withoutSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   return Object.fromEntries(kept);
 }
 
-function modelVariables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  return Object.fromEntries(Object.entries(env).filter(([name]) => name.startsWith('OPENAI_')));
+function startingWith(prefix: string, env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(env).filter(([name]) => name.startsWith(prefix)));
 }

@@ -15,3 +15,4 @@
 export { runDemo } from './demo.ts';
 export type { DemoReport } from './demo-story.ts';
 export { runDev } from './dev.ts';
+export { effectsAtProvider } from './provider-effects.ts';

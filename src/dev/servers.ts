@@ -10,6 +10,8 @@ export type Servers = {
   readonly redisUrl: string | null;
   /** What they are, for a person. */
   readonly words: string;
+  /** Of the embedded Postgres; null: somebody else's server. */
+  pid(): number | null;
   stop(): Promise<void>;
   kill(): void;
 };
@@ -27,7 +29,11 @@ type Note = (name: string, line: string) => void;
  * A Postgres that an earlier supervisor left running in `home` is taken over: the caller holds the home's lock, so
  * nobody else looks after it, and it is stopped like one of our own.
  */
-export async function openServers(settings: Settings, home: string, note: Note): Promise<Servers> {
+export async function openServers(
+  settings: Settings,
+  home: string,
+  { note, onChange }: { note: Note; onChange: () => void },
+): Promise<Servers> {
   const { redisUrl } = settings;
   const queue = redisUrl === null ? 'the queue in the same Postgres' : 'the queue in Redis';
   if (settings.databaseUrl !== null) {
@@ -35,17 +41,19 @@ export async function openServers(settings: Settings, home: string, note: Note):
       databaseUrl: settings.databaseUrl,
       redisUrl,
       words: `Postgres of DATABASE_URL, ${queue}`,
+      pid: () => null,
       stop: async () => undefined,
       kill: () => undefined,
     };
   }
   const dir = path.join(home, 'postgres');
   const postgres = await startEmbeddedPostgres({ dir });
-  const kept = keepAlive(dir, postgres, note);
+  const kept = keepAlive(dir, postgres, { note, onChange });
   return {
     databaseUrl: postgres.url,
     redisUrl,
     words: `embedded Postgres (pid ${postgres.pid}${postgres.attached ? ', left over and taken over' : ''}), ${queue}`,
+    pid: () => kept.pid(),
     async stop() {
       const last = await kept.end();
       await (last.attached ? stopLeftOver(last.pid) : last.stop());
@@ -55,7 +63,11 @@ export async function openServers(settings: Settings, home: string, note: Note):
 }
 
 /** Starts the server again, on the same port, when somebody has killed it to see what happens. */
-function keepAlive(dir: string, first: EmbeddedPostgres, note: Note) {
+function keepAlive(
+  dir: string,
+  first: EmbeddedPostgres,
+  { note, onChange }: { note: Note; onChange: () => void },
+) {
   let postgres = first;
   let restarting: Promise<void> | null = null;
   const restart = async () => {
@@ -63,6 +75,7 @@ function keepAlive(dir: string, first: EmbeddedPostgres, note: Note) {
     try {
       postgres = await startEmbeddedPostgres({ dir, port: first.port });
       note('postgres', `is back, as pid ${postgres.pid}`);
+      onChange();
     } catch (error) {
       note('postgres', isCountersignError(error) ? error.message : 'did not come back; trying again');
     }

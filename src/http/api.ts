@@ -2,6 +2,7 @@ import { type FastifyInstance, type FastifyReply, fastify } from 'fastify';
 import type { ApiToken } from '../config.ts';
 import { CountersignError } from '../errors.ts';
 import type { Log } from '../log.ts';
+import { metricsPage } from '../metrics/index.ts';
 import { assertSchema, type Database, openDatabase } from '../postgres/index.ts';
 import type { Running } from '../processes/index.ts';
 import type { KeyRing } from '../seal/index.ts';
@@ -10,6 +11,7 @@ import { addApprovalRoutes } from './approval-routes.ts';
 import { makeAuthenticator } from './caller.ts';
 import { answerFor, MAX_BODY_BYTES, unreadableRequest } from './failure.ts';
 import { readBodiesStrictly } from './json-body.ts';
+import { type RouteEnvironment, route } from './route.ts';
 import { addRunRoutes } from './run-routes.ts';
 
 export type ApiOptions = {
@@ -104,10 +106,24 @@ function buildApp(db: Database, options: ApiOptions): FastifyInstance {
       return answerFor(error, '').body;
     }
   });
-  const env = { db, keys: options.keys, authenticate: makeAuthenticator(options.tokens) };
+  const env = {
+    db,
+    keys: options.keys,
+    authenticate: makeAuthenticator(options.tokens),
+    log: options.log,
+  };
   addRunRoutes(app, env);
   addApprovalRoutes(app, env);
+  addMetricsRoute(app, env);
   return app;
+}
+
+/** Numbers over every tenant: a role of its own, that whoever runs the fleet gives to their collector. */
+function addMetricsRoute(app: FastifyInstance, env: RouteEnvironment): void {
+  route(app, env, 'GET', '/metrics', ['metrics'], async ({ reply }) => {
+    reply.type('text/plain; version=0.0.4; charset=utf-8');
+    return metricsPage(env.db);
+  });
 }
 
 /** Errors as our JSON; one log line per request, with the route's pattern and never the URL, which may hold data. */
@@ -125,7 +141,7 @@ function answerAndLog(app: FastifyInstance, log: Log): void {
   app.setNotFoundHandler(async () => {
     throw new CountersignError(
       'ROUTE_NOT_FOUND',
-      'The api has no such method and path; everything of it is under /v1/runs and /v1/approvals.',
+      'The api has no such method and path; everything of it is under /v1/runs, /v1/approvals and /metrics.',
     );
   });
   app.addHook('onSend', async (_request, reply) => {

@@ -1,8 +1,11 @@
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { z } from 'zod';
+import { isCountersignError } from '../errors.ts';
 import type { Role } from '../fleet-file.ts';
+import type { Log } from '../log.ts';
 import type { Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
+import { isUuid } from '../uuid.ts';
 import { assertRole, type Caller } from './caller.ts';
 import { inputInvalid } from './failure.ts';
 
@@ -11,6 +14,7 @@ export type RouteEnvironment = {
   /** The `review` purpose alone. */
   readonly keys: KeyRing;
   readonly authenticate: (authorization: string | undefined) => Caller;
+  readonly log: Log;
 };
 
 /** One authenticated, authorised request. Nothing in it is trusted but the caller. */
@@ -50,9 +54,29 @@ export function route(
         throw new Error('a request reached its handler unauthenticated');
       }
       const { body, query } = request;
-      return handle({ caller, id: request.params.id ?? '', body, query, reply });
+      const id = request.params.id ?? '';
+      try {
+        return await handle({ caller, id, body, query, reply });
+      } catch (error) {
+        if (isCountersignError(error) && /_NOT_FOUND$/.test(error.code)) {
+          recordUnknownId(env.log, caller, { request: request.id, method, route: url, code: error.code, id });
+        }
+        throw error;
+      }
     },
   });
+}
+
+/**
+ * Who asked for an id that their tenant does not have. Nothing looks whether another tenant has it: here, too, the two
+ * must be the same. It is a line of the log and not a row, for an event belongs to a run, and there is none.
+ */
+function recordUnknownId(log: Log, caller: Caller, asked: Record<string, string>): void {
+  const { tenant, subject } = caller;
+  log.warn(
+    { ...asked, id: isUuid(asked.id ?? '') ? asked.id : null, tenant, subject },
+    'an id was asked for that its tenant does not have',
+  );
 }
 
 /** Reads `value` by a strict schema. @throws INPUT_INVALID naming the field under `where`. */

@@ -7,4 +7,5 @@
  * publishes twice: the job id is the row's id, and the claim of a run tells a stale delivery from a fresh one.
  */
 export { publishDuplicates } from './duplicate.ts';
+export { nudgeRelay, OUTBOX_CHANNEL } from './nudge.ts';
 export { type RelayCounts, relayOnce } from './relay.ts';

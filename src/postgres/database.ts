@@ -12,6 +12,11 @@ export type Queryable = {
 
 export type Database = {
   readonly pool: pg.Pool;
+  /**
+   * Wakes whoever listens on `channel`: soon, never awaited, never an error. Not for truth: it may get lost. Calls
+   * that come while one is under way become one more after it.
+   */
+  notify(channel: string): void;
   /** Ends every connection; waits for statements under way. */
   close(): Promise<void>;
 };
@@ -53,7 +58,38 @@ export function openDatabase(options: {
     options: options.role === null ? '' : `-c role=${options.role}`,
   });
   pool.on('error', options.onError ?? (() => undefined));
-  return { pool, close: () => pool.end() };
+  return { pool, notify: notifier(pool), close: () => pool.end() };
+}
+
+/** A notification of its own: in a protocol step's transaction it would keep a cluster-wide lock until that is on disk. */
+const NOTIFY = {
+  name: 'cs_notify',
+  text: "select set_config('synchronous_commit', 'off', true), pg_notify($1, '')",
+};
+
+function notifier(pool: pg.Pool): Database['notify'] {
+  const underWay = new Map<string, { again: boolean }>();
+  const send = (channel: string): void => {
+    const state = { again: false };
+    underWay.set(channel, state);
+    pool
+      .query({ ...NOTIFY, values: [channel] })
+      .catch(() => undefined)
+      .finally(() => {
+        underWay.delete(channel);
+        if (state.again && !pool.ending) {
+          send(channel);
+        }
+      });
+  };
+  return (channel) => {
+    const state = underWay.get(channel);
+    if (state === undefined) {
+      send(channel);
+    } else {
+      state.again = true;
+    }
+  };
 }
 
 /**

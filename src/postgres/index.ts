@@ -17,5 +17,6 @@ export {
   readAsTenant,
   SteadyClient,
 } from './database.ts';
+export { listen } from './listen.ts';
 export { type MigrationResult, migrate } from './migrate.ts';
 export { packageRoot } from './package-root.ts';

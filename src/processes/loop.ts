@@ -8,6 +8,11 @@ export type Running = {
   stop(): Promise<void>;
 };
 
+export type Loop = Running & {
+  /** Ends the sleep that is under way, or the next one: there may be something to find. */
+  wake(): void;
+};
+
 /**
  * Repeats one bounded pass for ever. Goes on at once while passes find work, sleeps `idleMs` when one does not, and
  * after an error waits a growing time: an outage is waited out, never a reason to end.
@@ -17,8 +22,9 @@ export function runLoop(options: {
   log: Log;
   idleMs: number;
   pass: () => Promise<number>;
-}): Running {
+}): Loop {
   const stopping = new AbortController();
+  let waking = new AbortController();
   const done = (async () => {
     let failures = 0;
     while (!stopping.signal.aborted) {
@@ -33,13 +39,16 @@ export function runLoop(options: {
         options.log.warn({ loop: options.name, failures, waitMs, err: error }, 'a pass failed');
       }
       if (waitMs > 0) {
-        await sleep(waitMs, undefined, { signal: stopping.signal }).catch(() => undefined);
+        await sleep(waitMs, undefined, { signal: waking.signal }).catch(() => undefined);
+        waking = new AbortController();
       }
     }
   })();
   return {
+    wake: () => waking.abort(),
     stop: stopOnce(async () => {
       stopping.abort();
+      waking.abort();
       await done;
     }),
   };

@@ -66,6 +66,14 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
     name: 'countersign worker',
     onError,
   });
+  // Effects that take all of the above must not keep the heartbeat waiting.
+  const pulse = openDatabase({
+    url: options.databaseUrl,
+    role: 'countersign_worker',
+    max: 2,
+    name: 'countersign heartbeat',
+    onError,
+  });
   const id = randomUUID();
   try {
     await assertSchema(db);
@@ -83,12 +91,12 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
       ttlMs * 2,
     ]);
   } catch (error) {
-    await db.close();
+    await Promise.all([db.close(), pulse.close()]);
     throw error;
   }
-  const leaseRedis = redisUrl === null ? null : openRedis(redisUrl, onError);
+  const leaseRedis = redisUrl === null ? null : openRedis(redisUrl, onError, 'batched');
   const leases = leaseRedis === null ? noLeases : redisLeases(leaseRedis, options.queue);
-  const holds = new HoldKeeper({ db, leases, log, workerId: id, ttlMs });
+  const holds = new HoldKeeper({ db: pulse, leases, log, workerId: id, ttlMs });
   const env: WorkerEnvironment = {
     db,
     keys,
@@ -136,7 +144,7 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
       await callFunction(db, 'stop_worker', [id]).catch(() => undefined);
       await queue.close();
       leaseRedis?.disconnect();
-      await db.close();
+      await Promise.all([db.close(), pulse.close()]);
       log.info({ worker: id, counts: env.counts }, 'resume worker stopped');
     }),
   };

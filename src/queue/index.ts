@@ -7,6 +7,7 @@
  * lease. Above this folder there is one code path.
  * A crash here leaves an unsent outbox row or an unacknowledged job: both come again.
  */
+export { countForeignKeys, forgetJobs } from './forget.ts';
 export { type Leases, noLeases, redisLeases } from './lease.ts';
 export { prepareQueue } from './prepare.ts';
 export { assertRedisSafe, openRedis, type RedisClient } from './redis.ts';

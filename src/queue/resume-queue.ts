@@ -78,7 +78,12 @@ export function openResumeQueue(options: {
     defaultJobOptions: { attempts: 1, removeOnComplete: true, removeOnFail: { count: 1_000 } },
     streams: { events: { maxLen: 100 } },
   };
-  const postgres = { connectionString: options.postgresUrl, migrate: true, Client: SteadyClient };
+  const postgres = {
+    connectionString: options.postgresUrl,
+    application_name: 'countersign queue',
+    migrate: true,
+    Client: SteadyClient,
+  };
   const onPostgres = withBackend(createPostgresBackend);
   const queues = restarting(() => {
     const made =
@@ -111,7 +116,7 @@ export function openResumeQueue(options: {
       };
       const process = processor(handler, consumeOptions.onMalformed);
       const connection =
-        options.redisUrl === null ? null : openRedis(options.redisUrl, consumeOptions.onError, true);
+        options.redisUrl === null ? null : openRedis(options.redisUrl, consumeOptions.onError, 'blocking');
       const makeWorker = () => {
         const made =
           connection === null

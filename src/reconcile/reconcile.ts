@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import {
   type ActionDefinition,
+  DEFAULT_LOOKUPS,
   readAnswer,
   type SettleOutcome,
-  settleAction,
   textOfResult,
 } from '../actions/index.ts';
+import { isCountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
 import type { Log } from '../log.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
@@ -14,7 +15,7 @@ import type { KeyRing } from '../seal/index.ts';
 import type { Registry } from '../workflows/index.ts';
 
 export type ReconcileCounts = Record<
-  'asked' | 'found' | 'absent' | 'different' | 'cannot_say' | 'repeated',
+  'asked' | 'found' | 'absent' | 'different' | 'cannot_say' | 'gave_up' | 'repeated',
   number
 >;
 
@@ -44,7 +45,15 @@ export async function reconcileOnce(
   env: ReconcileEnvironment,
   options: { limit: number; leaseMs?: number },
 ): Promise<ReconcileCounts> {
-  const counts: ReconcileCounts = { asked: 0, found: 0, absent: 0, different: 0, cannot_say: 0, repeated: 0 };
+  const counts: ReconcileCounts = {
+    asked: 0,
+    found: 0,
+    absent: 0,
+    different: 0,
+    cannot_say: 0,
+    gave_up: 0,
+    repeated: 0,
+  };
   const due = await callFunction<Due>(env.db, 'claim_actions_to_reconcile', [
     options.limit,
     options.leaseMs ?? LEASE_MS,
@@ -80,19 +89,26 @@ async function reconcileAction(env: ReconcileEnvironment, due: Due, counts: Reco
   const asked = await ask(env, definition, due, loaded);
   counts.asked += 1;
   counts[asked.outcome] += 1;
-  const outcome: SettleOutcome = asked.outcome === 'found' ? 'succeeded' : asked.outcome;
-  await settle(
-    env,
-    due,
-    loaded,
-    outcome,
-    asked.evidence,
-    asked.outcome === 'found' ? textOfResult(asked.evidence) : null,
-    backoffMs(loaded),
-  );
+  const gaveUp = await settle(env, due, loaded, asked, definition?.recovery.lookups ?? DEFAULT_LOOKUPS);
+  counts.gave_up += Number(gaveUp);
 }
 
-type Asked = { outcome: 'found' | 'absent' | 'different' | 'cannot_say'; evidence: unknown };
+type Asked = {
+  outcome: 'found' | 'absent' | 'different' | 'cannot_say';
+  evidence: unknown;
+  /** Why the provider was not asked, or did not answer: somebody has to put that right before the look-ups are spent. */
+  reason: string | null;
+};
+
+/** A look-up that could not be made counts like one without an answer: asking must end with a person either way. */
+function unasked(env: ReconcileEnvironment, due: Due, reason: string, error?: unknown): Asked {
+  const fields = { action: due.action_id, run: due.run_id, code: reason };
+  env.log.error(
+    error === undefined ? fields : { ...fields, err: error },
+    'an action could not be asked about; a person must look once its look-ups are spent',
+  );
+  return { outcome: 'cannot_say', evidence: null, reason };
+}
 
 async function ask(
   env: ReconcileEnvironment,
@@ -103,14 +119,19 @@ async function ask(
   const find = definition?.recovery.find ?? null;
   if (find === null) {
     // Today's code of this version has no look-up for the tool: an operator's matter, not an answer.
-    return { outcome: 'cannot_say', evidence: null };
+    return unasked(env, due, 'LOOKUP_MISSING');
   }
-  const args = env.keys.openJson('review', loaded.sealed_arguments, {
-    tenant: due.tenant,
-    table: 'actions',
-    column: 'sealed_arguments',
-    row: due.action_id,
-  });
+  let args: unknown;
+  try {
+    args = env.keys.openJson('review', loaded.sealed_arguments, {
+      tenant: due.tenant,
+      table: 'actions',
+      column: 'sealed_arguments',
+      row: due.action_id,
+    });
+  } catch (error) {
+    return unasked(env, due, isCountersignError(error) ? error.code : 'ARGUMENTS_UNREADABLE', error);
+  }
   const signal = AbortSignal.timeout(LOOKUP_MS);
   const deadline = new Promise<never>((_resolve, reject) =>
     signal.addEventListener('abort', () => reject(new Error('look-up deadline')), { once: true }),
@@ -123,68 +144,60 @@ async function ask(
       ]),
     );
     if (answer.found === true) {
-      return { outcome: 'found', evidence: answer.receipt };
+      return { outcome: 'found', evidence: answer.receipt, reason: null };
     }
     if (answer.found === 'different') {
-      return { outcome: 'different', evidence: answer.evidence ?? null };
+      return { outcome: 'different', evidence: answer.evidence ?? null, reason: null };
     }
-    return { outcome: answer.found === false ? 'absent' : 'cannot_say', evidence: null };
+    return { outcome: answer.found === false ? 'absent' : 'cannot_say', evidence: null, reason: null };
   } catch (error) {
     env.log.warn({ action: due.action_id, err: error }, 'a look-up failed, which proves nothing');
-    return { outcome: 'cannot_say', evidence: null };
+    return { outcome: 'cannot_say', evidence: null, reason: 'LOOKUP_FAILED' };
   }
 }
 
+/** Records the answer. Returns whether it was the last one: a named person must look now. */
 async function settle(
   env: ReconcileEnvironment,
   due: Due,
   loaded: Loaded,
-  outcome: SettleOutcome,
-  evidence: unknown,
-  result: string | null,
-  waitMs: number,
-): Promise<void> {
+  asked: Asked,
+  budget: number,
+): Promise<boolean> {
   const receiptId = randomUUID();
-  const { tenant } = due;
-  const settled = await settleAction(env.db, {
+  const { tenant, run_id, action_id } = due;
+  const text = asked.evidence === null ? null : textOfResult(asked.evidence);
+  const outcome: SettleOutcome = asked.outcome === 'found' ? 'succeeded' : asked.outcome;
+  const [settled] = await callFunction<{ outcome: string; waits: boolean }>(env.db, 'settle_lookup', [
     tenant,
-    runId: due.run_id,
-    actionId: due.action_id,
-    attempt: loaded.attempt,
+    run_id,
+    action_id,
+    loaded.attempt,
     outcome,
-    source: 'lookup',
     receiptId,
-    sealedReceipt:
-      evidence === null
-        ? null
-        : env.keys.seal('state', textOfResult(evidence), {
-            tenant,
-            table: 'receipts',
-            column: 'sealed',
-            row: receiptId,
-          }),
-    sealedResult:
-      result === null
-        ? null
-        : env.keys.seal('review', result, {
-            tenant,
-            table: 'actions',
-            column: 'sealed_result',
-            row: due.action_id,
-          }),
-    backoffMs: waitMs,
-    askedAt: loaded.asked_at,
-  });
-  env.log.info(
-    {
-      action: due.action_id,
-      attempt: loaded.attempt,
-      answer: outcome,
-      outcome: settled.outcome,
-      run: due.run_id,
-    },
-    'asked the provider',
-  );
+    text === null
+      ? null
+      : env.keys.seal('state', text, { tenant, table: 'receipts', column: 'sealed', row: receiptId }),
+    asked.outcome === 'found'
+      ? env.keys.seal('review', textOfResult(asked.evidence), {
+          tenant,
+          table: 'actions',
+          column: 'sealed_result',
+          row: action_id,
+        })
+      : null,
+    asked.reason,
+    backoffMs(loaded),
+    loaded.asked_at,
+    budget,
+  ]);
+  const waits = settled?.waits === true;
+  const fields = { action: action_id, attempt: loaded.attempt, answer: outcome, run: run_id };
+  env.log.info({ ...fields, outcome: settled?.outcome }, 'asked the provider');
+  if (waits) {
+    env.log.error({ ...fields, code: 'LOOKUPS_SPENT' }, 'the look-ups are spent: a named person must look');
+  }
+  return waits;
 }
 
 /** 1 s, 2 s, 4 s … at most 5 minutes, with up to a fifth of jitter; never before an absence could count. */

@@ -40,6 +40,7 @@ type RunRow = {
   wake: number;
   held_ms: number | null;
   attempts_in_round: number;
+  parked_times: number;
   cancelling: boolean;
   unsent: number;
   dead: number;
@@ -64,7 +65,7 @@ type ActionRow = {
 
 /** parameter: run id. Zero rows: no such run of this tenant. */
 const RUN = `
-  select r.id, r.workflow, r.version, r.status, r.reason, r.wake, r.attempts_in_round, r.cancel_requested_at is not null as cancelling,
+  select r.id, r.workflow, r.version, r.status, r.reason, r.wake, r.attempts_in_round, r.parked_times, r.cancel_requested_at is not null as cancelling,
     floor(extract(epoch from r.held_until - clock_timestamp()) * 1000)::integer as held_ms,
     (select count(*)::integer from countersign.outbox o where o.tenant = r.tenant and o.run_id = r.id and o.sent_at is null and o.dead_at is null) as unsent,
     (select count(*)::integer from countersign.outbox o where o.tenant = r.tenant and o.run_id = r.id and o.dead_at is not null) as dead,
@@ -76,8 +77,9 @@ const RUN = `
 const ACTIONS = `
   select a.id, a.tool, a.state, a.reason, a.attempt, a.recovery, a.reissue, a.gated, p.state as approval, p.decided_by,
     floor(extract(epoch from a.reconcile_after - clock_timestamp()) * 1000)::integer as due_ms,
-    (select array_agg(e.source || ' says ' || e.outcome || ' (attempt ' || e.attempt || ')' order by e.received_at)
-      from countersign.receipts e where e.tenant = a.tenant and e.action_id = a.id) as evidence,
+    (select array_agg(e.source || ' says ' || e.outcome || ' (attempt ' || e.attempt || case when e.times > 1 then ', ' || e.times || ' times' else '' end || ')' order by e.since)
+      from (select t.source, t.outcome, t.attempt, count(*) as times, min(t.received_at) as since from countersign.receipts t
+        where t.tenant = a.tenant and t.action_id = a.id group by 1, 2, 3) e) as evidence,
     exists (select 1 from countersign.events v where v.tenant = a.tenant and v.run_id = a.run_id
       and v.kind = 'contradiction' and v.data ->> 'action' = a.id::text) as contradicted
   from countersign.actions a
@@ -186,7 +188,11 @@ function nextSteps(run: RunRow, actions: ActionRow[]): string[] {
 
 function openActionStep(action: ActionRow): string {
   if (action.state === 'outcome_unknown' && action.due_ms === null) {
-    return `nothing more can be done by machine: a named person must look at the provider and record the outcome with "countersign actions resolve ${action.id} --attempt ${action.attempt} …".`;
+    const ask =
+      action.recovery === 'lookup'
+        ? ` Or, once the provider can be asked again, "countersign actions ask ${action.id}".`
+        : '';
+    return `nothing more can be done by machine: a named person must look at the provider and record the outcome with "countersign actions resolve ${action.id} --attempt ${action.attempt} …".${ask}`;
   }
   const due =
     action.due_ms === null || action.due_ms <= 0 ? 'now' : `in ${Math.ceil(action.due_ms / 1000)} s`;
@@ -231,7 +237,7 @@ function statusSteps(run: RunRow): string[] {
       return [
         run.reason === 'NO_CAPABLE_WORKER'
           ? `No live worker can carry ${run.workflow}@${run.version}; start one and the run goes on by itself. Approvals stay valid until their deadline.`
-          : `A worker could not carry it (${run.reason}); put that right and the sweep tries again by itself.`,
+          : `A worker could not carry it (${run.reason}), ${run.parked_times} time(s) in a row, and no attempt was spent. Put that right: it is tried again as soon as a worker starts, and by itself after waits that grow to 10 minutes.`,
       ];
     case 'quarantined':
       return [

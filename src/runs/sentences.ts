@@ -51,9 +51,10 @@ function wordsFor(kind: string, data: Record<string, unknown>): string {
       `Action ${text('action')}, attempt ${text('attempt')}: proven not executed by ${text('source')}${because}; the approval was handed back.`,
     action_not_executed: () => `Action ${text('action')} will not be executed${because}.`,
     action_abandoned: () => `Action ${text('action')} was closed by a person without proof.`,
-    action_waits_for_person: () =>
-      `Action ${text('action')} may not be sent again (key lifetime, execution window or attempts spent): a person must look.`,
-    action_asked: () => `The provider was asked about action ${text('action')}: ${text('answer')}.`,
+    action_waits_for_person: () => `Action ${text('action')} ${whyAPerson(data)}: a named person must look.`,
+    action_asked: () => `The provider was asked about action ${text('action')}: ${text('answer')}${because}.`,
+    action_ask_requested: () =>
+      `${text('by')} asked to have the provider asked again about action ${text('action')}${data.refused === undefined ? ', with a fresh budget' : `; nothing changed (${text('refused').replaceAll('_', ' ')})`}.`,
     run_superseded: () => 'It was superseded: another run took its place.',
     run_restarted: () =>
       `${text('by')} started it from checkpoint ${text('checkpoint')} of run ${text('from')}.`,
@@ -77,4 +78,15 @@ function wordsFor(kind: string, data: Record<string, unknown>): string {
       ? kind.replaceAll('_', ' ')
       : `${text('by')} tried to ${text('verdict') || 'revoke'}: ${decision[2]?.replaceAll('_', ' ')}; nothing changed.`)
   );
+}
+
+function whyAPerson(data: Record<string, unknown>): string {
+  switch (data.reason) {
+    case 'LOOKUPS_SPENT':
+      return `was asked about ${String(data.lookups)} times without proof (last answer ${String(data.answer)}${data.why === undefined ? '' : `, ${String(data.why)}`})`;
+    case 'NOBODY_TO_ASK':
+      return 'is of a kind that no machine can ask about';
+    default:
+      return 'may not be sent again (key lifetime, execution window or attempts spent)';
+  }
 }

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { sealInput } from '../checkpoints/index.ts';
 import { assertPlainJson, digestOf, isWellFormed, type JsonValue } from '../digests/index.ts';
 import { CountersignError } from '../errors.ts';
+import { nudgeRelay } from '../outbox/index.ts';
 import { callFunction, type Database, type Queryable } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 
@@ -85,6 +86,8 @@ export async function start(
   );
   switch (row?.outcome) {
     case 'started':
+      nudgeRelay(db);
+      return { runId: String(row.run_id), outcome: row.outcome };
     case 'existing':
       return { runId: String(row.run_id), outcome: row.outcome };
     case 'unknown_workflow':

@@ -1,3 +1,4 @@
+import path from 'node:path';
 import { Agent } from '@openai/agents';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
@@ -100,6 +101,19 @@ describe('from start to explanation', () => {
     expect(rejected.stdout).toMatch(/Rejected by bob; nothing will be executed/);
     await fleet.until(runId, 'completed');
     expect(await fleet.output(runId)).toBe('told: not on a Friday');
+  });
+
+  it('a check before a deploy ends with 1 when that code would not resume a run that waits', async () => {
+    const { runId, approvalId } = await paused();
+    const other = path.join(import.meta.dirname, '../../dist/examples/workflows.js');
+    const check = await spawnCli(['versions', 'check', '--workflows', other, '--json'], {
+      ...env(),
+      COUNTERSIGN_STATE_KEYS: fleet.keySpec.state,
+    });
+    expect(check.json<{ wouldNot: { runId: string }[] }>().wouldNot.map((run) => run.runId)).toContain(runId);
+    expect(check.code).toBe(1);
+    await ours('approvals', 'reject', approvalId, '--words', 'only to look');
+    await fleet.until(runId, 'completed');
   });
 
   it('copies of a job are delivered, counted, and change nothing', async () => {

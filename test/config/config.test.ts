@@ -58,6 +58,9 @@ describe('the environment', () => {
 
   it.each([
     ['DATABASE_URL', 'mysql://user:hunter2@host/db'],
+    ['COUNTERSIGN_NOTIFY_URL', 'https://user:hunter2@host/hook'],
+    ['COUNTERSIGN_NOTIFY_URL', 'ftp://hunter2'],
+    ['COUNTERSIGN_NOTIFY_SECRET', 'hunter2'],
     ['DATABASE_URL', 'hunter2'],
     ['REDIS_URL', 'http://hunter2'],
     ['PORT', '65536'],

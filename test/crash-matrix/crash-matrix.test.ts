@@ -15,15 +15,18 @@ const LIMIT_MS = 300_000;
 
 /** Protocol functions that no clean run of a scenario reaches, and what tests them instead. */
 const NOT_REACHED: Readonly<Record<string, string>> = {
+  ask_action: 'an operator, after the look-ups are spent; test/reconcile',
+  fleet_numbers: 'reads only, for the metrics page; test/http/metrics.test.ts',
   load_run: 'reads only, for `versions check`',
   unended_runs: 'reads only, for `versions`',
   mark_outbox_failed:
     'reached where publishing fails, so by the faults at `publish`; test/race/outbox.test.ts',
-  park_run: 'a deploy that cannot carry the run; test/flow/deploys.test.ts',
+  mark_notifications_failed: 'a receiver that refuses; test/notifications',
+  park_run: 'a worker that lacks a key; test/runs/parked.test.ts',
   quarantine_run: 'damaged state; test/security/damaged.test.ts',
   release_quarantine: 'an operator, after damaged state; test/security/damaged.test.ts',
   replay_outbox_row: 'an operator, after a dead announcement; test/dead-letters',
-  request_again: 'an identical action that succeeded first; test/race/ledger.test.ts, test/mutants',
+  request_again: 'an identical action that succeeded since the decision; test/race/ledger.test.ts',
   restart_run: 'an operator; test/runs/restart.test.ts',
 };
 

@@ -1,83 +1,33 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { chmod, mkdtemp, rm, stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type FleetFile, fleetFilePath, isAlive, readFleetFile } from '../../src/fleet-file.ts';
-import { cleanEnv, cli, MAIN } from '../cli/run-cli.ts';
+import { fleetFilePath, isAlive, readFleetFile } from '../../src/fleet-file.ts';
+import { type Dev, makeHome, startDev, terminal } from './dev-fleet.ts';
 import { processesOf, until } from './processes.ts';
 
 let home: string;
 let dev: Dev | undefined;
 
 beforeAll(async () => {
-  home = await mkdtemp(path.join(tmpdir(), 'countersign-dev-test-'));
-  // As root, Postgres runs as somebody else, and would keep its cluster elsewhere if it could not come through here.
-  await chmod(home, 0o711);
+  home = await makeHome();
 });
 afterAll(async () => {
   dev?.child.kill('SIGKILL');
   await rm(home, { recursive: true, force: true });
 });
 
-type Dev = { child: ChildProcess; ended: Promise<number | null>; notes: () => string };
-
-/** Starts `dev --json` and waits for its ready line. */
-async function startDev(): Promise<Dev> {
-  const child = spawn(process.execPath, [MAIN, 'dev', '--json'], {
-    env: cleanEnv({ COUNTERSIGN_HOME: home, PORT: '0' }),
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  let notes = '';
-  child.stderr.on('data', (chunk: Buffer) => {
-    notes += chunk.toString();
-  });
-  const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
-  const line = new Promise<string>((resolve) =>
-    createInterface({ input: child.stdout }).once('line', resolve),
-  );
-  const first = await Promise.race([line, ended]);
-  if (typeof first !== 'string') {
-    throw new Error(`dev ended with ${first}: ${notes}`);
-  }
-  expect(JSON.parse(first)).toMatchObject({ event: 'ready', home });
-  return { child, ended, notes: () => notes };
-}
-
-async function fleet(): Promise<FleetFile> {
-  const found = await readFleetFile(home);
-  if (found === null) {
-    throw new Error('no dev fleet');
-  }
-  return found;
-}
-
-const ours = (...args: string[]) => cli([...args, '--json'], { COUNTERSIGN_HOME: home });
-
-/** From a prompt to the effect, with nothing but what a person would type. */
-async function deployOnce(release: string) {
-  const started = (
-    await ours('start', 'release', '--input', `deploy ${release} to production`, '--wait')
-  ).json<{
-    runId: string;
-    approvals: { id: string }[];
-  }>();
-  await ours('approvals', 'approve', started.approvals[0]?.id ?? '', '--as', 'alice');
-  await until('the run to complete', async () => {
-    const run = (await ours('runs', 'show', started.runId)).json();
-    return run.status === 'completed';
-  });
-  return started.runId;
-}
+const fleet = () => terminal(home).fleet();
+const ours = (...args: string[]) => terminal(home).ours(...args);
+const deployOnce = (release: string) => terminal(home).deployOnce(release);
 
 describe('dev', () => {
   it('tells other commands where it is, and nobody else its secrets', async () => {
-    dev = await startDev();
+    dev = await startDev(home);
     const { pids } = await fleet();
     expect(Object.keys(pids).sort()).toEqual([
       'api',
       'dev',
+      'postgres',
       'provider',
       'reconciler',
       'relay',
@@ -121,9 +71,10 @@ describe('dev', () => {
     const { pids } = await fleet();
     dev?.child.kill('SIGKILL');
     await dev?.ended;
-    await until('the children to notice', () => Object.values(pids).every((pid) => !isAlive(pid)));
-    expect(processesOf(home).length).toBeGreaterThan(0); // Postgres lives on
-    dev = await startDev();
+    const { postgres, ...children } = pids;
+    await until('the children to notice', () => Object.values(children).every((pid) => !isAlive(pid)));
+    expect(isAlive(postgres ?? 0)).toBe(true);
+    dev = await startDev(home);
     expect(dev.notes()).toMatch(/left over and taken over/);
     await deployOnce('v1.0.2');
   }, 120_000);

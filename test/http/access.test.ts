@@ -24,6 +24,7 @@ const ROUTES: [method: string, path: (id: string) => string, body: unknown, may:
   ['GET', (id) => `/v1/approvals/${id}`, undefined, ['acme/rita', 'acme/olga']],
   ['POST', (id) => `/v1/approvals/${id}/decisions`, DECISION, ['acme/rita']],
   ['POST', (id) => `/v1/approvals/${id}/revocation`, undefined, ['acme/rita']],
+  ['GET', () => '/metrics', undefined, ['fleet/prometheus']],
 ];
 
 describe('who may do what', () => {
@@ -56,7 +57,7 @@ describe('who may do what', () => {
   });
 
   it('a token without the role is refused before the id is looked at or the body read', async () => {
-    const all: Who[] = ['acme/paula', 'acme/rita', 'acme/olga'];
+    const all: Who[] = ['acme/paula', 'acme/rita', 'acme/olga', 'fleet/prometheus'];
     for (const [method, path, , may] of ROUTES) {
       for (const who of all.filter((candidate) => !may.includes(candidate))) {
         const answer = await stage.ask(

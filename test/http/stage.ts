@@ -33,6 +33,7 @@ const CALLERS = {
   'acme/rolf': ['reviewer'],
   'acme/olga': ['operator'],
   'umbrella/boss': ['producer', 'reviewer', 'operator'],
+  'fleet/prometheus': ['metrics'],
 } as const satisfies Record<string, readonly Role[]>;
 
 export type Who = keyof typeof CALLERS;

@@ -1,7 +1,7 @@
 /** What a schedule is made of: what may happen to a run on its stage. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Expected } from '../../crash-matrix/checker.ts';
+import type { Expected } from '../../src/checker/index.ts';
 import { callFunction } from '../../src/postgres/index.ts';
 import {
   approvedRun,

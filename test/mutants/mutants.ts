@@ -53,16 +53,6 @@ export const MUTANTS: readonly Mutant[] = [
     caught: 'I3',
   },
   {
-    name: 'the journal compares no epoch, here and where it is stored',
-    mutations: [
-      { inside: 'journal_response', from: FENCE, to: NO_FENCE },
-      { inside: 'store_model_calls', from: 'and t.epoch = p_epoch', to: '' },
-      { inside: 'store_model_calls', from: 'c.usage, r.epoch', to: 'c.usage, p_epoch' },
-    ],
-    schedule: 'a stale worker stores a response',
-    caught: 'I3',
-  },
-  {
     name: 'the claim looks at no hold',
     mutations: [
       {
@@ -184,7 +174,10 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'identical operations may be in the open together',
-    mutations: [{ statement: 'drop index countersign."an operation is in the open once"' }],
+    mutations: [
+      { statement: 'drop index countersign."an operation is in the open once"' },
+      { inside: 'find_identical', from: 'perform pg_advisory_xact_lock(', to: 'perform abs(' },
+    ],
     schedule: 'two runs ask for the same operation at once',
     caught: 'I4',
   },
@@ -209,7 +202,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'the journal is not read',
     mutations: [
-      { inside: 'load_run', from: 'm.take = 0', to: 'false' },
+      { inside: 'load_segment', from: 'm.take = 0', to: 'false' },
       { inside: 'journal_response', from: 'm.take = 0', to: 'false' },
       { statement: 'alter table countersign.model_calls drop constraint model_calls_pkey' },
     ],
@@ -224,7 +217,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a run may end with an open outcome',
-    mutations: [{ inside: 'finish_run', from: "a.state in ('dispatched', 'outcome_unknown')", to: 'false' }],
+    mutations: [{ inside: 'finish_run', from: 'if open then', to: 'if false then' }],
     schedule: 'a run ends with an outcome that nobody knows',
     caught: 'I6',
   },
@@ -278,7 +271,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a decision stands though an identical action has succeeded since',
-    mutations: [{ inside: 'intend_action', from: 'o.settled_at > p.decided_at', to: 'false' }],
+    mutations: [{ inside: 'find_identical', from: 'o.settled_at > p_decided_at', to: 'false' }],
     schedule: 'both of two identical actions are approved at once',
     caught: 'I4',
   },

@@ -3,8 +3,7 @@
  * honest. What the protocol tells them they do; what it lets them do wrongly shows at the provider and in the rows.
  */
 import { randomUUID } from 'node:crypto';
-import { check, type Effect, type Expected, type Violation } from '../../crash-matrix/checker.ts';
-import { readFacts } from '../../crash-matrix/facts.ts';
+import { check, type Effect, type Expected, readFacts, type Violation } from '../../src/checker/index.ts';
 import { callFunction, type Database, openDatabase } from '../../src/postgres/index.ts';
 import { explain } from '../../src/runs/index.ts';
 import { createTestDatabase } from '../support/database.ts';

@@ -242,6 +242,21 @@ describe('B1 and B2: evidence and attempts', () => {
   });
 });
 
+describe('the attempts of a run', () => {
+  it('are not spent by a segment whose outcomes are found by somebody else, one after the other', async () => {
+    const run = await approvedRun(admin, worker, [{}, {}, {}, {}]);
+    const budget = { maxAttempts: 2 };
+    for (const action of run.actions) {
+      expect(await intend(admin, run, action)).toMatchObject({ outcome: 'dispatched' });
+      await settle(admin, run, action, { attempt: 1, outcome: 'unknown', epoch: run.epoch });
+      await settle(admin, run, action, { attempt: 1, outcome: 'succeeded', source: 'lookup' });
+      const { wake, status } = (await facts(admin, run)).run;
+      expect(status).toBe('ready');
+      expect(await claim(admin, run, { ...budget, wake })).toMatchObject({ outcome: 'claimed' });
+    }
+  });
+});
+
 describe('B3: nothing stays “dispatched” for ever', () => {
   it('an idempotent attempt that may not be repeated becomes unknown, and a person can close it', async () => {
     const run = await approvedRun(admin, worker, [

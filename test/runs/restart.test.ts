@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { judgeRuns } from '../../src/chaos/index.ts';
 import { openDatabase } from '../../src/postgres/index.ts';
 import { checkVersions, listVersions, restartRun } from '../../src/runs/index.ts';
 import { buildRegistry, workflow } from '../../src/workflows/index.ts';
@@ -82,6 +83,11 @@ describe('a restart from a checkpoint', () => {
     await fleet.decideAll(again.runId, 'approve');
     await fleet.until(again.runId, 'awaiting_approval');
     expect((await effects(provider)).first).toBe(2);
+
+    // An auditor finds nothing amiss, although actions of one run were asked for in another.
+    const runs = [old, restarted.runId, first, again.runId].map((id) => ({ tenant, id }));
+    const asked = { runs, restless: [], settleMs: 0, since: 0, effectsOf: async () => [], keys: fleet.keys };
+    expect(await judgeRuns(fleet.admin, asked)).toEqual([]);
     await db.close();
     await worker.stop();
   });

@@ -20,6 +20,8 @@ const PARTS: [title: string, sql: string][] = [
           from pg_constraint k where k.conrelid = c.oid and k.contype <> 'n'), '')
        || coalesce(E'\\n' || (select string_agg('  ' || replace(pg_get_indexdef(i.indexrelid), 'countersign.', ''), E'\\n' order by i.indexrelid::regclass::text)
           from pg_index i where i.indrelid = c.oid and not exists (select 1 from pg_constraint k where k.conindid = i.indexrelid and k.contype in ('p', 'u'))), '')
+       || coalesce(E'\\n' || (select string_agg('  ' || replace(pg_get_triggerdef(g.oid), 'countersign.', ''), E'\\n' order by g.tgname)
+          from pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal), '')
        || case when c.relrowsecurity then E'\\n  row level security' || case when c.relforcerowsecurity then ', forced' else '' end else '' end
        || coalesce(E'\\n' || (select string_agg(format('  policy %I for %s to %s using (%s)', p.polname, p.polcmd,
             coalesce((select string_agg(r.rolname, ', ' order by r.rolname) from pg_roles r where r.oid = any (p.polroles)), 'public'),

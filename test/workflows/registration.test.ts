@@ -123,6 +123,8 @@ describe('an action that could not be carried to one effect is refused when it i
       () => lookup(async () => null, { reissue: 'automatic' }),
       () => lookup(async () => null, { reissue: 'always' as never }),
       () => lookup(async () => null, { settleWithin: '1s' } as never),
+      () => lookup(async () => null, { lookups: 0 }),
+      () => lookup(async () => null, { lookups: 1.5 }),
       () => idempotent({ keyLifetme: '1d' } as never),
       () => idempotent(undefined as never),
     ]) {
@@ -137,6 +139,7 @@ describe('an action that could not be carried to one effect is refused when it i
       idempotent({ keyLifetime: '24h' }),
       lookup(async () => null),
       lookup(async () => null, { settlesWithin: '7d' }),
+      lookup(async () => null, { lookups: 1_000 }),
     ]) {
       expect(() =>
         define({

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { listOpenActions, resolveAction } from '../../actions/index.ts';
+import { askAction, listOpenActions, type OpenAction, resolveAction } from '../../actions/index.ts';
 import { CountersignError } from '../../errors.ts';
 import { group, leaf } from '../command.ts';
 import { fromNow, globalsOf, print, table } from '../output.ts';
@@ -26,7 +26,7 @@ export function addActions(program: Command): void {
         action.recovery,
         action.attempt,
         fromNow(action.dispatchedAt),
-        action.dueAt === null ? 'a person' : fromNow(action.dueAt),
+        action.dueAt === null ? waitsFor(action) : fromNow(action.dueAt),
         action.runId,
       ]);
       print(command, {
@@ -34,7 +34,19 @@ export function addActions(program: Command): void {
         text:
           open.length === 0
             ? 'Every outcome is known.'
-            : table(['ACTION', 'TOOL', 'STATE', 'RECOVERY', 'ATTEMPT', 'SENT', 'NEXT', 'RUN'], rows),
+            : `${table(['ACTION', 'TOOL', 'STATE', 'RECOVERY', 'ATTEMPT', 'SENT', 'NEXT', 'RUN'], rows)}${open.some((action) => action.dueAt === null) ? HINT : ''}`,
+      });
+    });
+
+  leaf(actions, 'ask ACTION', 'have the provider asked again, now and with a fresh budget')
+    .option('--as <NAME>', 'who asks; default: your user name')
+    .action(async (actionId: string, options: { as?: string }, command: Command) => {
+      const asked = await withSession(globalsOf(command), ({ db, tenant }) =>
+        askAction(db, { tenant, actionId, subject: subjectOf(options) }),
+      );
+      print(command, {
+        json: { actionId, ...asked },
+        text: `The reconciler asks the provider now. Run ${asked.runId} is ${asked.runStatus}.`,
       });
     });
 
@@ -67,6 +79,16 @@ export function addActions(program: Command): void {
         });
       },
     );
+}
+
+const HINT =
+  '\nWhere the next is a person: look at the provider, then "countersign actions resolve ACTION …"; or, once it answers again, "countersign actions ask ACTION".';
+
+/** Nothing is due: no machine goes on by itself. */
+function waitsFor({ state, reason }: OpenAction): string {
+  return state === 'outcome_unknown'
+    ? `a named person${reason === null ? '' : ` (${reason})`}`
+    : 'its worker';
 }
 
 function verdictOf(options: Verdicts): 'succeeded' | 'not_executed' | 'abandoned' {

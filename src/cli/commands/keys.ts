@@ -24,7 +24,7 @@ export function addKeys(program: Command): void {
 
   leaf(keys, 'token', 'print a fresh token for the api, and its entry for COUNTERSIGN_API_TOKENS')
     .requiredOption('--as <NAME>', 'whose token it is: the subject of every decision made with it')
-    .requiredOption('--roles <LIST>', 'producer, reviewer, operator; with commas', roles)
+    .requiredOption('--roles <LIST>', 'producer, reviewer, operator, metrics; with commas', roles)
     .action((options: { as: string; roles: Role[] }, command: Command) => {
       const token = randomBytes(32).toString('base64url');
       const entry = {

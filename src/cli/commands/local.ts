@@ -77,6 +77,7 @@ Type in another terminal:
   ${c} approvals approve APPROVAL     see the card, and say yes
   ${c} deliver --duplicate 3 RUN      deliver its job three times more
   kill -9 ${worker}                           a worker; another goes on
+  ${c} chaos kill-workers             one worker after the other, and the checker's verdict
   ${c} runs explain RUN               what happened, in plain words
   curl ${providerUrl}/counts              calls and effects per key
 

@@ -9,6 +9,7 @@ import {
 } from '../../config.ts';
 import { runApi } from '../../http/index.ts';
 import { createLog, type Log } from '../../log.ts';
+import { sinkOf } from '../../notifications/index.ts';
 import {
   type ProcessName,
   readyLine,
@@ -54,6 +55,7 @@ export function addProcesses(program: Command): void {
         databaseUrl: config.databaseUrl,
         redisUrl: config.redisUrl,
         queue: config.queue,
+        notify: sinkOf(config),
         log,
       }),
     ),

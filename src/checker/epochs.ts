@@ -1,5 +1,5 @@
 /** The checker's reading of a run's events: who owned it when, and whether anybody else wrote to it. */
-import type { Violation } from './checker.ts';
+import type { Violation } from './check.ts';
 import type { Facts, Moment, RunFact } from './facts.ts';
 
 /** After one of these nobody owns the run until the next claim. */
@@ -57,9 +57,14 @@ export function checkJournal(facts: Facts): Violation[] {
       }
     }
   }
+  // A restarted run has inherited its actions; the journal stays with the run they were asked for in.
+  const restarted = new Set(
+    facts.events.filter(({ kind }) => kind === 'run_restarted').map(({ runId }) => runId),
+  );
   for (const { id, runId, segment, path } of facts.actions) {
     const asked = facts.modelCalls.some(
-      (call) => call.runId === runId && call.segment === segment && call.path === path,
+      (call) =>
+        (call.runId === runId || restarted.has(runId)) && call.segment === segment && call.path === path,
     );
     if (!asked) {
       found.push(`I3: action ${id} exists without the model response that asked for it`);

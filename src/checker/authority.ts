@@ -1,11 +1,14 @@
 /** The checker's reading of one action's events: who allowed what, when, and how often it was used. */
-import type { Violation, World } from './checker.ts';
+import type { Violation, World } from './check.ts';
 import type { ActionFact, EventFact, Facts, Moment } from './facts.ts';
 
 /** I1, I4, I5: every dispatch has a decision before it that still stands, and every effect has a dispatch. */
 export function checkAuthority(facts: Facts, { effects }: World): Violation[] {
   return facts.actions.flatMap((action) => {
-    const events = facts.events.filter(({ data }) => data.action === action.id);
+    // By time between runs: a restarted run has inherited its actions from another.
+    const events = facts.events
+      .filter(({ data }) => data.action === action.id)
+      .sort((one, other) => (one.runId === other.runId ? one.n - other.n : one.at - other.at));
     const { found, attempts } = walk(events, action);
     if (effects.some(({ key }) => key === action.id) && attempts === 0) {
       found.push(`I1: action ${action.id} took effect and was never dispatched`);
