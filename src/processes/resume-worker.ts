@@ -62,7 +62,7 @@ export async function runResumeWorker(options: ResumeWorkerOptions): Promise<Res
     role: 'countersign_worker',
     // A `transactional` action's statements run on these connections, and have to end within it.
     noAnswerMs: 60_000,
-    max: Math.min(concurrency + 2, 20),
+    max: Math.min(concurrency + 2, 10),
     name: 'countersign worker',
     onError,
   });
