@@ -85,8 +85,9 @@ async function reconcileAction(env: ReconcileEnvironment, due: Due, counts: Reco
   if (loaded === undefined) {
     return;
   }
+  const loadedAt = performance.now();
   const definition = env.registry.get(`${loaded.workflow}@${loaded.version}`)?.actions.get(loaded.tool);
-  const asked = await ask(env, definition, due, loaded);
+  const asked = await ask(env, definition, due, loaded, () => performance.now() - loadedAt);
   counts.asked += 1;
   counts[asked.outcome] += 1;
   const gaveUp = await settle(env, due, loaded, asked, definition?.recovery.lookups ?? DEFAULT_LOOKUPS);
@@ -96,6 +97,8 @@ async function reconcileAction(env: ReconcileEnvironment, due: Due, counts: Reco
 type Asked = {
   outcome: 'found' | 'absent' | 'different' | 'cannot_say';
   evidence: unknown;
+  /** How long after the action was loaded the provider was asked, in ms. */
+  startedMs: number;
   /** Why the provider was not asked, or did not answer: somebody has to put that right before the look-ups are spent. */
   reason: string | null;
 };
@@ -107,7 +110,7 @@ function unasked(env: ReconcileEnvironment, due: Due, reason: string, error?: un
     error === undefined ? fields : { ...fields, err: error },
     'an action could not be asked about; a person must look once its look-ups are spent',
   );
-  return { outcome: 'cannot_say', evidence: null, reason };
+  return { outcome: 'cannot_say', evidence: null, startedMs: 0, reason };
 }
 
 async function ask(
@@ -115,6 +118,7 @@ async function ask(
   definition: ActionDefinition | undefined,
   due: Due,
   loaded: Loaded,
+  sinceLoaded: () => number,
 ): Promise<Asked> {
   const find = definition?.recovery.find ?? null;
   if (find === null) {
@@ -136,24 +140,38 @@ async function ask(
   const deadline = new Promise<never>((_resolve, reject) =>
     signal.addEventListener('abort', () => reject(new Error('look-up deadline')), { once: true }),
   );
+  let startedMs = 0;
+  const askNow = async () => {
+    startedMs = sinceLoaded();
+    return find({ operationKey: due.action_id, args, signal });
+  };
   try {
     const answer = readAnswer(
-      await Promise.race([
-        gate('provider', `find:${loaded.tool}`, () => find({ operationKey: due.action_id, args, signal })),
-        deadline,
-      ]),
+      await Promise.race([gate('provider', `find:${loaded.tool}`, askNow), deadline]),
     );
     if (answer.found === true) {
-      return { outcome: 'found', evidence: answer.receipt, reason: null };
+      return { outcome: 'found', evidence: answer.receipt, startedMs, reason: null };
     }
     if (answer.found === 'different') {
-      return { outcome: 'different', evidence: answer.evidence ?? null, reason: null };
+      return { outcome: 'different', evidence: answer.evidence ?? null, startedMs, reason: null };
     }
-    return { outcome: answer.found === false ? 'absent' : 'cannot_say', evidence: null, reason: null };
+    const outcome = answer.found === false ? 'absent' : 'cannot_say';
+    return { outcome, evidence: null, startedMs, reason: null };
   } catch (error) {
     env.log.warn({ action: due.action_id, err: error }, 'a look-up failed, which proves nothing');
-    return { outcome: 'cannot_say', evidence: null, reason: 'LOOKUP_FAILED' };
+    return { outcome: 'cannot_say', evidence: null, startedMs, reason: 'LOOKUP_FAILED' };
   }
+}
+
+/**
+ * Since when the answer is known to be no older, by the database's clock. An absence counts from the earliest moment it
+ * may be of; what was found is compared with when the latest attempt was sent, and a reconciler may have been frozen for
+ * long between loading the action and asking about it.
+ */
+function askedAt(loaded: Loaded, asked: Asked): Date {
+  return asked.outcome === 'found'
+    ? new Date(loaded.asked_at.getTime() + Math.floor(asked.startedMs))
+    : loaded.asked_at;
 }
 
 /** Records the answer. Returns whether it was the last one: a named person must look now. */
@@ -188,7 +206,7 @@ async function settle(
       : null,
     asked.reason,
     backoffMs(loaded),
-    loaded.asked_at,
+    askedAt(loaded, asked),
     budget,
   ]);
   const waits = settled?.waits === true;
