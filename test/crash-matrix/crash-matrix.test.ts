@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { type MatrixResult, runMatrix } from '../../crash-matrix/matrix.ts';
 import { reportOf } from '../../crash-matrix/report.ts';
 import { SCENARIOS } from '../../crash-matrix/scenarios.ts';
-import { INJECTED } from '../../crash-matrix/schedule.ts';
+import { INJECTED, type Schedule, scheduleNamed } from '../../crash-matrix/schedule.ts';
 import { startServers } from '../../crash-matrix/servers.ts';
 import { withCleanup } from '../../lab/cleanup.ts';
 
@@ -41,7 +41,7 @@ const SCENARIOS_OF = {
   embedded: SCENARIOS.filter(({ name }) => ['lookup', 'parallel', 'manual-answer-lost'].includes(name)),
 };
 
-async function run(backend: 'redis' | 'embedded', only: string[] = []): Promise<MatrixResult> {
+async function run(backend: 'redis' | 'embedded', only: Schedule[] = []): Promise<MatrixResult> {
   const result = await withCleanup(async (cleanup) =>
     runMatrix(cleanup, await startServers(cleanup, backend), {
       scenarios: SCENARIOS_OF[backend],
@@ -83,7 +83,7 @@ describe('the crash matrix', () => {
   it(
     'a reconciler that was frozen before it asked takes what it finds for the attempt that is out by then',
     async () => {
-      const schedule = 'lookup-request-lost:reconciler:find~pay_lookup:1:stop';
+      const schedule = scheduleNamed('lookup-request-lost:reconciler:find~pay_lookup:1:stop');
       const report = reportOf(await run('embedded', [schedule]), { backend: 'embedded', pace: PACE });
       expect(report).toMatchObject({ schedules: 1, violations: [] });
     },
