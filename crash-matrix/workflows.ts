@@ -7,7 +7,17 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Agent, type ModelRequest, type Tool, tool } from '@openai/agents';
 import { z } from 'zod';
 import type { ReleaseClient } from '../examples/release-service/index.ts';
-import { action, idempotent, lookup, manual, transactional, type Workflow, workflow } from '../src/index.ts';
+import {
+  type ActionCall,
+  action,
+  httpEffect,
+  idempotent,
+  lookup,
+  manual,
+  transactional,
+  type Workflow,
+  workflow,
+} from '../src/index.ts';
 import { resultsIn, scriptedModel, scriptedProvider, type Turn } from '../test/fixtures/scripted.ts';
 import type { Pace } from './pace.ts';
 
@@ -23,8 +33,8 @@ export const PROVIDER_KINDS = ['idempotent', 'lookup', 'manual'] as const;
 function payTools(provider: ReleaseClient, pace: Pace, gated: boolean) {
   const send =
     (kind: string) =>
-    (args: Payment, { operationKey, signal }: { operationKey: string; signal: AbortSignal }) =>
-      provider.create(kind, args, { idempotencyKey: operationKey, signal });
+    (args: Payment, { operationKey, signal, inTime }: ActionCall) =>
+      httpEffect({ url: `${provider.url}/effects/${kind}`, body: args, operationKey, signal, inTime });
   const common = {
     description: 'Pay somebody',
     parameters: payment,

@@ -322,6 +322,11 @@ begin
       outcome := 'contradiction';
       return;
     end if;
+    -- A sender that comes back after its attempt was called absent and another was sent: never silent.
+    if p_source = 'worker' and p_outcome = 'unknown' and not current and a.recovery <> 'idempotent' then
+      event := append_event(p_tenant, p_run, 'action_sender_unsure', jsonb_build_object('action', p_action,
+        'attempt', p_attempt, 'current_attempt', a.attempt));
+    end if;
     -- An answer about an older attempt says nothing of the one that is out now.
     if current and a.state = 'outcome_unknown' and p_outcome in ('absent', 'different', 'cannot_say') then
       update actions t set reconcile_tries = t.reconcile_tries + 1,

@@ -24,6 +24,7 @@ export type CreateOptions = { idempotencyKey?: string | undefined; signal?: Abor
 export type AskOptions = { signal?: AbortSignal | undefined };
 
 export type ReleaseClient = {
+  readonly url: string;
   /** Asks for an effect; the receipt comes back, the first one when the key was used before. */
   create(kind: string, body: Readonly<Record<string, unknown>>, options?: CreateOptions): Promise<Effect>;
   find(kind: string, key: string, options?: AskOptions): Promise<Lookup>;
@@ -67,6 +68,7 @@ export function releaseClient(url: string): ReleaseClient {
     await ask(url, { method, path, ...(body === undefined ? {} : { body }) });
   };
   return {
+    url,
     create: (kind, body, { idempotencyKey, signal } = {}) =>
       ask<Effect>(url, {
         method: 'POST',

@@ -12,6 +12,11 @@ export type ActionCall<Kind extends RecoveryKind = RecoveryKind> = {
   operationKey: string;
   /** Fires at the call deadline and at nothing else. */
   signal: AbortSignal;
+  /**
+   * May the request still leave? False once `sendWithin` has passed since the ledger was asked. `httpEffect` asks right
+   * before the first byte; a client of your own that can should too: a process may be frozen while it connects.
+   */
+  inTime: () => boolean;
   /** 1 for the first dispatch under this key. */
   attempt: number;
   tenant: string;

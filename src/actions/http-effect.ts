@@ -1,3 +1,10 @@
+import {
+  type ClientRequest,
+  type IncomingMessage,
+  type RequestOptions,
+  request as requestHttp,
+} from 'node:http';
+import { request as requestHttps } from 'node:https';
 import { neverSent, refused } from './outcome.ts';
 
 /** One HTTP request that has an effect. */
@@ -12,6 +19,11 @@ export type HttpEffect = {
   operationKey: string;
   /** The action's `call.signal`: the call deadline. */
   signal: AbortSignal;
+  /**
+   * The action's `call.inTime`: asked when the connection stands, right before the first byte leaves, so that a process
+   * that was frozen until then sends nothing.
+   */
+  inTime?: () => boolean;
   /** Header that carries the key (draft-ietf-httpapi-idempotency-key-header). Default `Idempotency-Key`. */
   keyHeader?: string;
   /**
@@ -26,21 +38,11 @@ export type HttpReceipt = { status: number; body: unknown };
 
 /** Client errors by which a server says that it did not act on the request (RFC 9110 section 15.5). */
 const REFUSALS = new Set([400, 401, 403, 404, 405, 406, 410, 411, 412, 413, 414, 415, 422, 428, 431, 451]);
-/** Failures before a connection stood: no byte of the request left this machine. */
-const NEVER_CONNECTED = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'UND_ERR_CONNECT_TIMEOUT',
-]);
-
 /**
  * Sends one request under the operation key and says honestly what is known afterwards:
  *
  * - 2xx: done; the receipt is returned, also when its body broke off.
- * - 429, or no connection: not done; thrown as `neverSent`, and sent again under the same key.
+ * - 429, or any failure before the first byte left: not done; thrown as `neverSent`, and sent again under the same key.
  * - other 4xx that mean "not acted upon": thrown as `refused`; final, the model is told the status.
  * - everything else (408, 409 "in progress", 3xx, 5xx, a dropped connection, the deadline): proves nothing; thrown as
  *   it is, and the action's outcome is unknown until its recovery kind finds out.
@@ -48,9 +50,8 @@ const NEVER_CONNECTED = new Set([
  * Makes exactly one request: redirects are not followed and nothing is retried here.
  */
 export async function httpEffect(effect: HttpEffect): Promise<HttpReceipt> {
-  const response = await send(effect);
-  const receipt: HttpReceipt = { status: response.status, body: await readBody(response) };
-  switch (effect.proves?.(receipt) ?? defaultProof(response.status)) {
+  const receipt = await send(effect);
+  switch (effect.proves?.(receipt) ?? defaultProof(receipt.status)) {
     case 'done':
       return receipt;
     case 'refused':
@@ -62,38 +63,51 @@ export async function httpEffect(effect: HttpEffect): Promise<HttpReceipt> {
   }
 }
 
-async function send(effect: HttpEffect): Promise<Response> {
-  try {
-    return await fetch(effect.url, {
-      method: effect.method ?? 'POST',
-      redirect: 'manual',
-      signal: effect.signal,
-      headers: {
-        ...(effect.body === undefined ? {} : { 'content-type': 'application/json' }),
-        ...effect.headers,
-        [effect.keyHeader ?? 'Idempotency-Key']: effect.operationKey,
-      },
-      ...(effect.body === undefined ? {} : { body: JSON.stringify(effect.body) }),
+/** Nothing but the two lines of `go` decides whether a byte has left: what fails before them was never sent. */
+function send(effect: HttpEffect): Promise<HttpReceipt> {
+  const body = effect.body === undefined ? undefined : JSON.stringify(effect.body);
+  return new Promise((resolve, reject) => {
+    let left = false;
+    const request = open(effect, body);
+    const go = () => {
+      left = effect.inTime?.() ?? true;
+      if (left) {
+        request.end(body);
+      } else {
+        request.destroy(new Error('the send window has passed'));
+      }
+    };
+    request.once('socket', (socket) => {
+      // A kept connection is ready at once; a new one when it, and its encryption, stands.
+      const ready = new URL(effect.url).protocol === 'https:' ? 'secureConnect' : 'connect';
+      if (request.reusedSocket) {
+        go();
+      } else {
+        socket.once(ready, go);
+      }
     });
-  } catch (error) {
-    if (!effect.signal.aborted && neverConnected(error)) {
-      throw neverSent('no connection to the provider');
-    }
-    throw error;
-  }
+    request.once('response', (response) => {
+      readBody(response).then((read) => resolve({ status: response.statusCode ?? 0, body: read }), reject);
+    });
+    request.once('error', (error) => reject(left ? error : neverSent(error.message)));
+  });
 }
 
-/** True only if every address that was tried refused before a connection stood. */
-function neverConnected(error: unknown): boolean {
-  const cause = error instanceof Error ? error.cause : undefined;
-  if (cause instanceof AggregateError) {
-    return cause.errors.length > 0 && cause.errors.every((one: unknown) => NEVER_CONNECTED.has(codeOf(one)));
-  }
-  return NEVER_CONNECTED.has(codeOf(cause));
-}
-
-function codeOf(error: unknown): string {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
+function open(effect: HttpEffect, body: string | undefined): ClientRequest {
+  const options: RequestOptions = {
+    method: effect.method ?? 'POST',
+    signal: effect.signal,
+    headers: {
+      ...(body === undefined
+        ? {}
+        : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }),
+      ...effect.headers,
+      [effect.keyHeader ?? 'Idempotency-Key']: effect.operationKey,
+    },
+  };
+  return new URL(effect.url).protocol === 'https:'
+    ? requestHttps(effect.url, options)
+    : requestHttp(effect.url, options);
 }
 
 function defaultProof(status: number): 'done' | 'refused' | 'not_done' | 'nothing' {
@@ -106,9 +120,12 @@ function defaultProof(status: number): 'done' | 'refused' | 'not_done' | 'nothin
   return REFUSALS.has(status) ? 'refused' : 'nothing';
 }
 
-async function readBody(response: Response): Promise<unknown> {
+async function readBody(response: IncomingMessage): Promise<unknown> {
   try {
-    const text = await response.text();
+    let text = '';
+    for await (const chunk of response.setEncoding('utf8')) {
+      text += chunk;
+    }
     try {
       return JSON.parse(text) as unknown;
     } catch {

@@ -130,6 +130,7 @@ async function callProvider(
   const call: ActionCall = {
     operationKey: action.id,
     signal: deadline.signal,
+    inTime: () => elapsedMs(started) <= definition.sendWithinMs,
     attempt,
     tenant: env.tenant,
     runId: env.runId,
@@ -137,9 +138,7 @@ async function callProvider(
   };
   // The send window is looked at as late as this process can: it may have been frozen anywhere before.
   const send = async (): Promise<CallOutcome> =>
-    elapsedMs(started) > definition.sendWithinMs
-      ? SEND_WINDOW_MISSED
-      : succeeded(await definition.execute(args, call));
+    call.inTime() ? succeeded(await definition.execute(args, call)) : SEND_WINDOW_MISSED;
   const running = gate('provider', `execute:${definition.name}`, send).catch(provenOrUnknown);
   const late = new Promise<null>((resolve) =>
     deadline.signal.addEventListener('abort', () => resolve(null), { once: true }),
@@ -272,6 +271,7 @@ async function performInTransaction(
     const call: ActionCall & { tx: Queryable } = {
       operationKey: action.id,
       signal: AbortSignal.timeout(definition.callTimeoutMs),
+      inTime: () => true,
       attempt,
       tenant: env.tenant,
       runId: env.runId,

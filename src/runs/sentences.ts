@@ -66,6 +66,8 @@ function wordsFor(kind: string, data: Record<string, unknown>): string {
     quarantine_released: () => `${text('by')} released it from quarantine.`,
     action_judged: () =>
       `${text('by')} judged action ${text('action')}, attempt ${text('attempt')}: ${text('verdict')}${data.refused === undefined ? '' : `; nothing changed (${text('refused').replaceAll('_', ' ')})`}.`,
+    action_sender_unsure: () =>
+      `The sender of attempt ${text('attempt')} of action ${text('action')} came back late and cannot say whether its request left; attempt ${text('current_attempt')} was sent meanwhile. Compare with the provider.`,
     approval_superseded: () =>
       `The approval of action ${text('action')} was taken before an identical action succeeded: somebody must decide again.`,
     contradiction: () =>

@@ -109,6 +109,16 @@ describe('httpEffect', () => {
     await new Promise((resolve) => hangUp.close(resolve));
   });
 
+  it('sends nothing once the window has passed, also over a connection that stands already', async () => {
+    await send('200');
+    seen = [];
+    for (let tries = 0; tries < 2; tries += 1) {
+      expect(await classOf('200', { inTime: () => false })).toBe('never sent');
+    }
+    expect(await classOf('200', { inTime: () => true })).toBe('done');
+    expect(seen).toHaveLength(1);
+  });
+
   it('lets a provider’s own rules decide first', async () => {
     expect(await classOf('409', { proves: ({ status }) => (status === 409 ? 'done' : undefined) })).toBe(
       'done',

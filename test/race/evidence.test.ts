@@ -242,6 +242,20 @@ describe('B1 and B2: evidence and attempts', () => {
   });
 });
 
+describe('a sender that comes back when its attempt was called absent and another was sent', () => {
+  it('and does not know whether its request left, is not passed over in silence', async () => {
+    const run = await provenAbsent(stage);
+    await claim(admin, run, { wake: 3 });
+    await intend(admin, run, first(run));
+    expect(await settle(admin, run, first(run), { attempt: 1, outcome: 'unknown' })).toMatchObject({
+      outcome: 'kept',
+    });
+    const after = await facts(admin, run);
+    expect(after.kinds).toContain('action_sender_unsure');
+    expect(after.actions[0]).toMatchObject({ state: 'dispatched', attempt: 2 });
+  });
+});
+
 describe('the attempts of a run', () => {
   it('are not spent by a segment whose outcomes are found by somebody else, one after the other', async () => {
     const run = await approvedRun(admin, worker, [{}, {}, {}, {}]);
