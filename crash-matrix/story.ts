@@ -130,7 +130,11 @@ class Person {
       return this.#ask('cancel', { tenant, runId: seen.id });
     }
     const verdict = this.#scenario.person === 'rejects' ? 'reject' : 'approve';
-    return this.#ask('decide', { tenant, approvalId, verdict });
+    const decided = await this.#ask('decide', { tenant, approvalId, verdict });
+    // At once: a worker may be faster all the same, and then the decision stands.
+    return decided && this.#scenario.person === 'revokes'
+      ? this.#ask('revoke', { tenant, approvalId })
+      : decided;
   }
 
   #start(): Promise<boolean> {
