@@ -119,7 +119,6 @@ create function find_identical(a actions, p_decided_at timestamptz) returns text
 language plpgsql
 as $$
 declare
-  locked text;
   event integer;
   open uuid;
   done boolean;
@@ -143,7 +142,7 @@ begin
 end
 $$;
 
--- Intend: the last gate before the world. One statement of the worker, fenced, under the locks run, approval, action.
+-- Intend: the last gate before the world. One statement of the worker, fenced, under the locks run, operation.
 -- outcome: dispatched (call now, this attempt) | receipt (settled before: answer from the ledger)
 --   | refused (not executed, with the reason) | held (in flight or unknown here or elsewhere: suspend)
 --   | decide_again (an identical action has succeeded since the decision: request_again)

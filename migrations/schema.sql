@@ -421,7 +421,7 @@ function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, 
 function expire_approval(p_tenant text, p approvals) returns void language plpgsql owner migrator
   body sha256 2de6c2dde506ada9fea78d9c4ce7f9694ae9374b42f8ce867d0929de768aca40
 function find_identical(a actions, p_decided_at timestamp with time zone) returns text language plpgsql owner migrator
-  body sha256 44d037a1732a9f74832997ee2ea483f2bd8ba6f83cd56d1fb1ffd6197a88be32
+  body sha256 2d04b4e98c0af1a148914433238a7e58d8d6652b96f229ed7f6f5341a3a8fa71
 function fingerprint_of(a actions, p approvals) returns text language sql owner migrator
   body sha256 28143137541f5157ea321b051730f7e3dbc867d4829fc7c0445f758e4cfa0cec
 function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator

@@ -52,8 +52,8 @@ const PENDING = `
 
 /** Actions that only a person can judge, once nothing of their attempt can be on its way any more. */
 const UNKNOWN = `
-  select tenant, id from countersign.actions where state = 'outcome_unknown' and recovery = 'manual'
-    and deadline_at < clock_timestamp() - interval '1 second' limit ${BATCH}`;
+  select tenant, id, attempt from countersign.actions where state = 'outcome_unknown' and recovery = 'manual'
+    and absent_after < clock_timestamp() limit ${BATCH}`;
 
 export class Crowd {
   readonly wishes = new Map<string, Wish>();
@@ -126,13 +126,14 @@ export class Crowd {
   }
 
   async #judgeOnce(): Promise<number> {
-    const rows = await this.#rows<{ tenant: string; id: string }>(UNKNOWN);
-    for (const { tenant, id } of rows) {
+    const rows = await this.#rows<{ tenant: string; id: string; attempt: number }>(UNKNOWN);
+    for (const { tenant, id, attempt } of rows) {
       const { effects } = await this.#lane.provider.client.find('manual', id);
       this.judged.add(id);
       await this.#ask('resolve', {
         tenant,
         actionId: id,
+        attempt,
         verdict: effects.length > 0 ? 'succeeded' : 'not_executed',
       });
     }

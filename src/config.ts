@@ -4,6 +4,7 @@ import { type Duration, durationMs } from './duration.ts';
 import { CountersignError } from './errors.ts';
 import { type FleetFile, ROLES, type Role, readFleetFile } from './fleet-file.ts';
 import { nearest } from './nearest.ts';
+import { DEFAULT_QUEUE } from './queue-name.ts';
 import { KeyRing } from './seal/index.ts';
 
 /** Who may use the api: the SHA-256 of a bearer token, and whose it is. */
@@ -123,7 +124,7 @@ export function readSettings(env: NodeJS.ProcessEnv = process.env): Settings {
   return {
     databaseUrl: value.DATABASE_URL,
     redisUrl: value.REDIS_URL,
-    queue: value.COUNTERSIGN_QUEUE ?? 'countersign',
+    queue: value.COUNTERSIGN_QUEUE ?? DEFAULT_QUEUE,
     stateKeySpec: value.COUNTERSIGN_STATE_KEYS,
     reviewKeySpec: value.COUNTERSIGN_REVIEW_KEYS,
     tenant: value.COUNTERSIGN_TENANT ?? 'default',

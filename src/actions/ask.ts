@@ -1,5 +1,6 @@
 import { CountersignError } from '../errors.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
+import { assertSubject } from '../subject.ts';
 import { isUuid } from '../uuid.ts';
 import { actionNotFound, actionNotOpen } from './resolve.ts';
 
@@ -16,11 +17,7 @@ export async function askAction(
   asked: { tenant: string; actionId: string; subject: string },
 ): Promise<{ runId: string; runStatus: string }> {
   const { tenant, actionId, subject } = asked;
-  if (subject.length === 0 || subject.length > 512 || subject.includes('\u0000')) {
-    throw new CountersignError('SUBJECT_MISSING', 'Asking again needs the name of the person who asks.', {
-      details: { field: 'subject' },
-    });
-  }
+  assertSubject(subject, 'Asking again');
   const [row] = isUuid(actionId)
     ? await callFunction<Row>(db, 'ask_action', [tenant, actionId, subject])
     : [];

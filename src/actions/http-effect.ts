@@ -38,6 +38,7 @@ export type HttpReceipt = { status: number; body: unknown };
 
 /** Client errors by which a server says that it did not act on the request (RFC 9110 section 15.5). */
 const REFUSALS = new Set([400, 401, 403, 404, 405, 406, 410, 411, 412, 413, 414, 415, 422, 428, 431, 451]);
+
 /**
  * Sends one request under the operation key and says honestly what is known afterwards:
  *
@@ -63,37 +64,45 @@ export async function httpEffect(effect: HttpEffect): Promise<HttpReceipt> {
   }
 }
 
-/** Nothing but the two lines of `go` decides whether a byte has left: what fails before them was never sent. */
+/** `left` alone decides what a failure means: until `go` has set it, not a byte of the request can have left. */
 function send(effect: HttpEffect): Promise<HttpReceipt> {
-  const body = effect.body === undefined ? undefined : JSON.stringify(effect.body);
   return new Promise((resolve, reject) => {
     let left = false;
-    const request = open(effect, body);
-    const go = () => {
-      left = effect.inTime?.() ?? true;
-      if (left) {
-        request.end(body);
-      } else {
-        request.destroy(new Error('the send window has passed'));
-      }
-    };
-    request.once('socket', (socket) => {
-      // A kept connection is ready at once; a new one when it, and its encryption, stands.
-      const ready = new URL(effect.url).protocol === 'https:' ? 'secureConnect' : 'connect';
-      if (request.reusedSocket) {
-        go();
-      } else {
-        socket.once(ready, go);
-      }
-    });
-    request.once('response', (response) => {
-      readBody(response).then((read) => resolve({ status: response.statusCode ?? 0, body: read }), reject);
-    });
-    request.once('error', (error) => reject(left ? error : neverSent(error.message)));
+    const fail = (error: unknown) =>
+      reject(left ? error : neverSent(error instanceof Error ? error.message : String(error)));
+    try {
+      const body = effect.body === undefined ? undefined : JSON.stringify(effect.body);
+      const { request, ready } = open(effect, body);
+      const go = () => {
+        left = effect.inTime?.() ?? true;
+        if (left) {
+          request.end(body);
+        } else {
+          request.destroy(new Error('the send window has passed'));
+        }
+      };
+      request.once('socket', (socket) => {
+        if (request.reusedSocket) {
+          go();
+        } else {
+          socket.once(ready, go);
+        }
+      });
+      request.once('response', (response) => {
+        readBody(response).then((read) => resolve({ status: response.statusCode ?? 0, body: read }), reject);
+      });
+      request.once('error', fail);
+    } catch (error) {
+      fail(error);
+    }
   });
 }
 
-function open(effect: HttpEffect, body: string | undefined): ClientRequest {
+/** A request of which nothing is sent before it is ended, and the socket's event after which a new one may be used. */
+function open(
+  effect: HttpEffect,
+  body: string | undefined,
+): { request: ClientRequest; ready: 'connect' | 'secureConnect' } {
   const options: RequestOptions = {
     method: effect.method ?? 'POST',
     signal: effect.signal,
@@ -106,8 +115,8 @@ function open(effect: HttpEffect, body: string | undefined): ClientRequest {
     },
   };
   return new URL(effect.url).protocol === 'https:'
-    ? requestHttps(effect.url, options)
-    : requestHttp(effect.url, options);
+    ? { request: requestHttps(effect.url, options), ready: 'secureConnect' }
+    : { request: requestHttp(effect.url, options), ready: 'connect' };
 }
 
 function defaultProof(status: number): 'done' | 'refused' | 'not_done' | 'nothing' {

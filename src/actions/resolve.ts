@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { CountersignError } from '../errors.ts';
 import { callFunction, type Database, readAsTenant } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
+import { assertSubject } from '../subject.ts';
 import { isUuid } from '../uuid.ts';
 
 export type OpenAction = {
@@ -67,11 +68,7 @@ export async function resolveAction(
   judgement: Judgement,
 ): Promise<{ runId: string; runStatus: string; state: string }> {
   const { tenant, actionId, attempt = 1, verdict, subject, evidence } = judgement;
-  if (subject.length === 0 || subject.length > 512 || subject.includes('\u0000')) {
-    throw new CountersignError('SUBJECT_MISSING', 'A judgement needs the name of the person who gives it.', {
-      details: { field: 'subject' },
-    });
-  }
+  assertSubject(subject, 'A judgement');
   if (evidence.length === 0 || evidence.length > 4_000 || evidence.includes('\u0000')) {
     throw new CountersignError(
       'INPUT_INVALID',

@@ -4,6 +4,7 @@ import { CountersignError } from '../errors.ts';
 import { nudgeRelay } from '../outbox/index.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
+import { assertSubject } from '../subject.ts';
 import { isUuid } from '../uuid.ts';
 
 export type Decision = {
@@ -52,7 +53,7 @@ type Row = {
  *   SELF_APPROVAL under a quorum.
  */
 export async function decide(db: Database, keys: KeyRing, decision: Decision): Promise<Decided> {
-  assertSubject(decision.subject);
+  assertSubject(decision.subject, 'A decision');
   if (decision.verdict !== 'approve' && decision.verdict !== 'reject') {
     throw new CountersignError('INPUT_INVALID', 'verdict must be "approve" or "reject".', {
       details: { field: 'verdict' },
@@ -166,7 +167,7 @@ export async function revoke(
   db: Database,
   options: { tenant: string; approvalId: string; subject: string },
 ): Promise<{ runId: string; runStatus: string }> {
-  assertSubject(options.subject);
+  assertSubject(options.subject, 'A withdrawal');
   const [row] = isUuid(options.approvalId)
     ? await callFunction<{ outcome: string; state: string | null; run_id: string; run_status: string }>(
         db,
@@ -194,19 +195,4 @@ export async function revoke(
     nudgeRelay(db);
   }
   return { runId: row.run_id, runStatus: row.run_status };
-}
-
-function assertSubject(subject: unknown): void {
-  if (
-    typeof subject !== 'string' ||
-    subject.length === 0 ||
-    subject.length > 512 ||
-    subject.includes('\u0000')
-  ) {
-    throw new CountersignError(
-      'SUBJECT_MISSING',
-      'A decision needs the name of the person who takes it (1 to 512 characters).',
-      { details: { field: 'subject' } },
-    );
-  }
 }

@@ -1,5 +1,6 @@
 import { CountersignError } from '../errors.ts';
 import { callFunction, type Database } from '../postgres/index.ts';
+import { assertSubject } from '../subject.ts';
 import { deadLetterNotFound, showDeadLetter } from './list.ts';
 
 export type Replayed = {
@@ -20,11 +21,7 @@ export async function replay(
   options: { tenant: string; id: string; subject: string; reason: string },
 ): Promise<Replayed> {
   const { tenant, id, subject, reason } = options;
-  if (subject.length === 0 || subject.length > 512 || subject.includes('\u0000')) {
-    throw new CountersignError('SUBJECT_MISSING', 'A replay needs the name of the person who asks for it.', {
-      details: { field: 'subject' },
-    });
-  }
+  assertSubject(subject, 'A replay');
   if (reason.length > 1_000 || reason.includes('\u0000')) {
     throw new CountersignError(
       'INPUT_INVALID',

@@ -1,4 +1,4 @@
-import { SteadyClient } from './database.ts';
+import { type ProcessRole, SteadyClient } from './database.ts';
 
 /** How long after a lost or refused connection the next is tried. */
 const RETRY_MS = 2_000;
@@ -7,9 +7,13 @@ const RETRY_MS = 2_000;
  * Listens to a channel on a connection of its own, which is opened again for ever when it is lost. What is told
  * meanwhile is missed: whoever listens looks for itself now and then, and after each (re)connection is called once.
  */
-export function listen(options: { url: string; channel: string; name: string; onNotification: () => void }): {
-  close(): Promise<void>;
-} {
+export function listen(options: {
+  url: string;
+  role: ProcessRole;
+  channel: string;
+  name: string;
+  onNotification: () => void;
+}): { close(): Promise<void> } {
   let closed = false;
   let timer: NodeJS.Timeout | undefined;
   let client: SteadyClient | null = null;
@@ -17,6 +21,7 @@ export function listen(options: { url: string; channel: string; name: string; on
     const opened = new SteadyClient({
       connectionString: options.url,
       application_name: options.name,
+      options: `-c role=${options.role}`,
       keepAlive: true,
       connectionTimeoutMillis: 10_000,
     });

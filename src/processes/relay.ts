@@ -76,6 +76,7 @@ export async function runRelay(options: RelayOptions): Promise<Running> {
   });
   const listening = listen({
     url: options.databaseUrl,
+    role: 'countersign_relay',
     channel: OUTBOX_CHANNEL,
     name: 'countersign relay',
     onNotification: relay.wake,

@@ -1,9 +1,6 @@
 import { SteadyClient } from '../postgres/index.ts';
 import { openRedis, type RedisClient } from './redis.ts';
 
-/** What this package's keys begin with, jobs and leases alike. */
-const OURS = 'countersign:';
-
 const SCANNED = 1_000;
 
 /**
@@ -32,14 +29,14 @@ export async function forgetJobs(place: { redisUrl: string | null; postgresUrl: 
   });
 }
 
-/** How many keys of that Redis database are somebody else's. */
-export async function countForeignKeys(redisUrl: string): Promise<number> {
+/** How many keys of that Redis database are not of the fleet with this queue: jobs and leases begin with its name. */
+export async function countForeignKeys(redisUrl: string, queue: string): Promise<number> {
   return withRedis(redisUrl, async (redis) => {
     let foreign = 0;
     let cursor = '0';
     do {
       const [next, keys] = await redis.scan(cursor, 'COUNT', SCANNED);
-      foreign += keys.filter((key) => !key.startsWith(OURS)).length;
+      foreign += keys.filter((key) => !key.startsWith(`${queue}:`)).length;
       cursor = next;
     } while (cursor !== '0');
     return foreign;

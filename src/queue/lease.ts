@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { gate } from '../failpoints.ts';
+import { DEFAULT_QUEUE } from '../queue-name.ts';
 import type { RedisClient } from './redis.ts';
 
 /**
@@ -32,7 +33,7 @@ const RELEASE =
 const ADVICE_MS = 250;
 
 /** @param name the queue's: leases are as separate as the jobs. */
-export function redisLeases(redis: RedisClient, name = 'countersign'): Leases {
+export function redisLeases(redis: RedisClient, name = DEFAULT_QUEUE): Leases {
   return {
     async acquire(tenant, runId, holder, ttlMs) {
       const answer = await withinMs('lease.acquire', () =>

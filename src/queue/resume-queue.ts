@@ -12,6 +12,7 @@ import { z } from 'zod';
 import { CountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
 import { SteadyClient } from '../postgres/index.ts';
+import { DEFAULT_QUEUE } from '../queue-name.ts';
 import { openRedis } from './redis.ts';
 import { restarting } from './restarting.ts';
 
@@ -45,7 +46,6 @@ export type ConsumeOptions = {
 };
 
 const QUEUE = 'countersign-resume';
-const DEFAULT_NAME = 'countersign';
 /** `queue.add` never settles while Redis is away (measured, bullmq 6.7.0), so a publish has its own deadline. */
 const PUBLISH_MS = 5_000;
 /** Renewed by BullMQ while the process lives. Only a hint: the hold in Postgres decides. */
@@ -72,7 +72,7 @@ export function openResumeQueue(options: {
   onError: (error: Error) => void;
 }): ResumeQueue {
   const redis = options.redisUrl === null ? null : openRedis(options.redisUrl, options.onError);
-  const shared = { prefix: options.name ?? DEFAULT_NAME };
+  const shared = { prefix: options.name ?? DEFAULT_QUEUE };
   const queueOptions = {
     ...shared,
     defaultJobOptions: { attempts: 1, removeOnComplete: true, removeOnFail: { count: 1_000 } },

@@ -1,7 +1,9 @@
 import { createServer, type IncomingMessage, type Server } from 'node:http';
+import { createServer as createTlsServer, globalAgent } from 'node:https';
 import { createServer as createTcpServer } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { httpEffect, NeverSent, ProviderRefused } from '../../src/actions/index.ts';
+import { LOCALHOST_TLS } from '../fixtures/localhost-tls.ts';
 
 let server: Server;
 let url = '';
@@ -107,6 +109,35 @@ describe('httpEffect', () => {
     );
     expect(await classOf('', { url: `http://127.0.0.1:${hangUpPort}/` })).toBe('unknown');
     await new Promise((resolve) => hangUp.close(resolve));
+  });
+
+  it('knows that nothing was sent when the request could not even be made', async () => {
+    expect(await classOf('', { url: 'no url at all' })).toBe('never sent');
+    expect(await classOf('200', { headers: { 'x-bad': 'line\nbreak' } })).toBe('never sent');
+  });
+
+  it('speaks TLS, over new and kept connections, and sends nothing to a stranger', async () => {
+    let requests = 0;
+    const secure = createTlsServer(LOCALHOST_TLS, (request, response) => {
+      requests += 1;
+      request.resume().on('end', () => response.end('{"ok":true}'));
+    });
+    const port = await new Promise<number>((resolve) =>
+      secure.listen(0, '127.0.0.1', () => resolve((secure.address() as { port: number }).port)),
+    );
+    const at = { url: `https://127.0.0.1:${port}/` };
+    try {
+      expect(await classOf('', at)).toBe('never sent');
+      globalAgent.options.ca = LOCALHOST_TLS.cert;
+      expect(await send('', at)).toEqual({ status: 200, body: { ok: true } });
+      expect(await classOf('', at)).toBe('done');
+      expect(await classOf('', { ...at, inTime: () => false })).toBe('never sent');
+      expect(requests).toBe(2);
+    } finally {
+      delete globalAgent.options.ca;
+      globalAgent.destroy();
+      await new Promise((resolve) => secure.close(resolve));
+    }
   });
 
   it('sends nothing once the window has passed, also over a connection that stands already', async () => {

@@ -58,6 +58,9 @@ describe('the time to decide (S23)', () => {
     expect(await listApprovals(fleet.api, { tenant: 'acme' })).toHaveLength(1);
     await sleep((await remaining(card.id, 'decide_before')) + 20);
     expect(await listApprovals(fleet.api, { tenant: 'acme' })).toEqual([]);
+    // Whoever asks for all of them is told of this one too.
+    const all = await listApprovals(fleet.api, { tenant: 'acme', state: null, limit: 500 });
+    expect(all.map(({ id }) => id)).toContain(card.id);
     for (const verdict of ['approve', 'reject', 'approve'] as const) {
       await expect(decideCard(fleet, card, { verdict })).rejects.toMatchObject({ code: 'APPROVAL_EXPIRED' });
     }

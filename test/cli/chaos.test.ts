@@ -220,8 +220,12 @@ describe('chaos, on a fleet that is named', () => {
     async () => {
       const [database, redis] = await Promise.all([createTestDatabase('chaos'), startPrivateRedis()]);
       const [one, other] = [redis.client(3), redis.client(4)];
-      const flush = () =>
-        cli(['chaos', 'flush-redis', '--json'], { DATABASE_URL: database.url, REDIS_URL: redis.url(3) });
+      const flush = (more: Record<string, string> = {}) =>
+        cli(['chaos', 'flush-redis', '--json'], {
+          DATABASE_URL: database.url,
+          REDIS_URL: redis.url(3),
+          ...more,
+        });
       try {
         await one.set('countersign:lease:a', 'b');
         await other.set('untouched', '1');
@@ -233,6 +237,14 @@ describe('chaos, on a fleet that is named', () => {
         });
         expect(await keysOf(one)).toBe(0);
         expect(await keysOf(other)).toBe(1);
+        // Another fleet on the same database is somebody else too, whatever either is called.
+        await one.set('countersign:lease:a', 'b');
+        expect((await flush({ COUNTERSIGN_QUEUE: 'blue' })).json()).toMatchObject({
+          error: { code: 'CHAOS_REFUSED', details: { foreign: 1 } },
+        });
+        await one.del('countersign:lease:a');
+        await one.set('blue:lease:a', 'b');
+        expect((await flush({ COUNTERSIGN_QUEUE: 'blue' })).json()).toMatchObject({ done: { forgotten: 1 } });
         await one.set('somebody:else', '1');
         expect((await flush()).json()).toMatchObject({
           error: { code: 'CHAOS_REFUSED', details: { foreign: 1 } },

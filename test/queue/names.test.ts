@@ -4,6 +4,7 @@ import { createLog } from '../../src/log.ts';
 import { runLoop } from '../../src/processes/index.ts';
 import { openRedis, openResumeQueue, redisLeases } from '../../src/queue/index.ts';
 import { KeyRing } from '../../src/seal/index.ts';
+import { cli } from '../cli/run-cli.ts';
 import { crew, named } from '../support/crew.ts';
 import { createFleet, type Fleet } from '../support/fleet.ts';
 
@@ -53,6 +54,21 @@ describe('two fleets on one Redis database', () => {
     await one.start({ workflow: 'agents' });
     await expect.poll(() => worker.counts.unknown).toBe(1);
     expect(own.counts.claimed).toBe(0);
+  });
+
+  it('get each what `countersign chaos` publishes for them', async () => {
+    const made = await fleet('chaos');
+    const worker = await made.worker({ queue: 'mine' });
+    await made.relay({ queue: 'mine' });
+    await made.until(await made.start({ workflow: 'agents' }), 'completed');
+    const said = await cli(['chaos', 'duplicates', '--rate', '1', '--for', '1s', '--json'], {
+      DATABASE_URL: made.url,
+      REDIS_URL: made.redisUrl ?? '',
+      COUNTERSIGN_QUEUE: 'mine',
+    });
+    expect(said.code, said.stderr).toBe(0);
+    expect(said.json()).toMatchObject({ done: { duplicatedRuns: 1 }, violations: [] });
+    await expect.poll(() => worker.counts.stale).toBeGreaterThan(0);
   });
 
   it('have leases of their own for one and the same run', async () => {

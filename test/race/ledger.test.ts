@@ -14,6 +14,7 @@ import {
   mintAction,
   performAction,
   Suspended,
+  transactional,
 } from '../../src/actions/index.ts';
 import type { LedgerAction } from '../../src/actions/ledger.ts';
 import { createLog } from '../../src/log.ts';
@@ -226,6 +227,20 @@ describe('one operation, asked for by two runs', () => {
     expect(await provider.client.counts()).toMatchObject({ calls: 2, commits: 2 });
     const order = (await provider.client.log()).map(({ event }) => event);
     expect(order.indexOf('answered')).toBeLessThan(order.lastIndexOf('received'));
+  });
+
+  it('the wait of a transactional one is committed, though its effect is not', async () => {
+    const args = { to: 'ledger', amount: 1 };
+    const [one, two] = [
+      await preparedRun(pay(), args),
+      await preparedRun(pay({ recovery: transactional() }), args),
+    ];
+    await provider.client.fault({ fault: { type: 'drop' }, next: 1 });
+    await expect(one.perform()).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN' });
+    await expect(two.perform()).rejects.toMatchObject({ code: 'HELD' });
+    const held = await facts(admin, two.run);
+    expect(held.actions[0]).toMatchObject({ state: 'prepared', held_by: one.action.id });
+    expect(held.kinds).toContain('action_held');
   });
 
   it('does not wait when its author says that it is repeatable', async () => {

@@ -155,7 +155,12 @@ async function duplicates(stage: Stage, flags: { rate: number; for: number }): P
   if (redisUrl !== null) {
     await assertRedisSafe(redisUrl);
   }
-  const queue = openResumeQueue({ redisUrl, postgresUrl: databaseUrl, onError: () => undefined });
+  const queue = openResumeQueue({
+    redisUrl,
+    postgresUrl: databaseUrl,
+    name: config.queue,
+    onError: () => undefined,
+  });
   const given = new Set<string>();
   let copies = 0;
   try {
@@ -219,7 +224,7 @@ async function flushRedis({ config }: Stage): Promise<Made> {
     };
   }
   await assertRedisSafe(redisUrl);
-  const foreign = await countForeignKeys(redisUrl);
+  const foreign = await countForeignKeys(redisUrl, config.queue);
   if (foreign > 0) {
     throw new CountersignError(
       'CHAOS_REFUSED',
