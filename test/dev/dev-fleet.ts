@@ -64,7 +64,10 @@ export function terminal(home: string) {
       'the run to complete',
       async () => (await ours('runs', 'show', runId)).json().status === 'completed',
       timeoutMs,
-    );
+    ).catch(async (error: unknown) => {
+      const { text } = (await ours('runs', 'explain', runId)).json<{ text: string }>();
+      throw new Error(text, { cause: error });
+    });
   return {
     ours,
     fleet,
