@@ -45,7 +45,9 @@ async function deploy(releases: readonly string[]): Promise<string[]> {
 }
 
 async function keyOf(runId: string): Promise<string> {
-  const { actions } = (await ours('runs', 'explain', runId)).json<{ actions: { id: string }[] }>();
+  const { actions } = (await terminal(home).insist('runs', 'explain', runId)).json<{
+    actions: { id: string }[];
+  }>();
   return actions[0]?.id ?? '';
 }
 

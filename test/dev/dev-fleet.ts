@@ -1,5 +1,6 @@
 /** `countersign dev` in a home of its own, for tests that do to it what a person would. */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { chmod, mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -52,17 +53,34 @@ export function terminal(home: string) {
     return found;
   };
   /** Starts a run and waits for its pause. */
+  /** A command whose connection was ended says 3, "try again", and nothing else does: a person would. */
+  const insist = async (...args: string[]) => {
+    for (let tries = 1; ; tries += 1) {
+      const said = await ours(...args);
+      if (said.code !== 3 || tries === 5) {
+        return said;
+      }
+    }
+  };
   const startRelease = async (release: string): Promise<{ runId: string; approvalId: string }> => {
     const started = (
-      await ours('start', 'release', '--input', `deploy ${release} to production`, '--wait')
+      await insist(
+        'start',
+        'release',
+        '--input',
+        `deploy ${release} to production`,
+        '--key',
+        randomUUID(),
+        '--wait',
+      )
     ).json<{ runId: string; approvals: { id: string }[] }>();
     return { runId: started.runId, approvalId: started.approvals[0]?.id ?? '' };
   };
-  const approve = (approvalId: string) => ours('approvals', 'approve', approvalId, '--as', 'alice');
+  const approve = (approvalId: string) => insist('approvals', 'approve', approvalId, '--as', 'alice');
   const untilCompleted = (runId: string, timeoutMs?: number): Promise<void> =>
     until(
       'the run to complete',
-      async () => (await ours('runs', 'show', runId)).json().status === 'completed',
+      async () => (await insist('runs', 'show', runId)).json().status === 'completed',
       timeoutMs,
     ).catch(async (error: unknown) => {
       const { text } = (await ours('runs', 'explain', runId)).json<{ text: string }>();
@@ -70,6 +88,7 @@ export function terminal(home: string) {
     });
   return {
     ours,
+    insist,
     fleet,
     startRelease,
     approve,
