@@ -5,7 +5,7 @@ import { migrate, packageRoot } from '../postgres/index.ts';
 import { prepareQueue } from '../queue/index.ts';
 import type { ChildSpec } from './child.ts';
 import { orInterrupted } from './interruption.ts';
-import { choosePort } from './ports.ts';
+import { startOnFreePort } from './ports.ts';
 import { keepSecrets, type LocalSecrets } from './secrets.ts';
 import { openServers, type Servers } from './servers.ts';
 import { Supervisor } from './supervisor.ts';
@@ -77,11 +77,20 @@ export async function startLocalFleet(options: LocalFleetOptions): Promise<Local
     );
     const usual = options.ports === 'usual';
     // A port that somebody asked for is used or refused, never replaced.
-    const apiPort = settings.port || (await choosePort(usual && settings.port === null ? API_PORT : 0));
-    const providerPort = await choosePort(usual ? PROVIDER_PORT : 0);
+    const onPort = (preferred: number, start: (port: number) => Promise<unknown>) =>
+      orInterrupted(signal, startOnFreePort(preferred, start));
+    const providerPort = await onPort(usual ? PROVIDER_PORT : 0, (port) =>
+      supervisor.start(providerSpec(home, port)),
+    );
     const providerUrl = `http://127.0.0.1:${providerPort}`;
-    const specs = processes(options, { servers, secrets, apiPort, providerPort, providerUrl });
-    await orInterrupted(signal, Promise.all(specs.map((spec) => supervisor.start(spec))));
+    const specs = processes(options, { servers, secrets, providerUrl });
+    const startApi = async (port: number) => supervisor.start(specs.api(port));
+    const [apiPort] = await Promise.all([
+      settings.port
+        ? orInterrupted(signal, startApi(settings.port)).then(() => settings.port)
+        : onPort(usual && settings.port === null ? API_PORT : 0, startApi),
+      orInterrupted(signal, Promise.all(specs.others.map((spec) => supervisor.start(spec)))),
+    ]);
     return {
       servers,
       secrets,
@@ -118,13 +127,24 @@ async function withOwnKeys(home: string, settings: Settings): Promise<LocalSecre
 type Places = {
   servers: Servers;
   secrets: LocalSecrets;
-  apiPort: number;
-  providerPort: number;
   providerUrl: string;
 };
 
+function providerSpec(home: string, port: number): ChildSpec {
+  const journal = path.join(home, 'release-service.jsonl');
+  return {
+    name: 'provider',
+    file: path.join(packageRoot(), 'dist', 'examples', 'release-service', 'main.js'),
+    args: ['--port', String(port), '--journal', journal, '--exit-with-parent'],
+    env: withoutSecrets(process.env),
+  };
+}
+
 /** Each process is given what it needs and no secret more. */
-function processes(options: LocalFleetOptions, places: Places): ChildSpec[] {
+function processes(
+  options: LocalFleetOptions,
+  places: Places,
+): { api: (port: number) => ChildSpec; others: ChildSpec[] } {
   const { home } = options;
   const { servers, secrets } = places;
   const dist = path.join(packageRoot(), 'dist');
@@ -147,35 +167,29 @@ function processes(options: LocalFleetOptions, places: Places): ChildSpec[] {
     COUNTERSIGN_PATIENCE: options.patience,
     RELEASE_SERVICE_URL: places.providerUrl,
   };
-  const api: NodeJS.ProcessEnv = {
+  const api = (port: number): NodeJS.ProcessEnv => ({
     ...base,
     COUNTERSIGN_REVIEW_KEYS: secrets.keys.review,
     COUNTERSIGN_API_TOKENS: JSON.stringify(tokenEntries(secrets, options.settings.tenant)),
     HOST: '127.0.0.1',
-    PORT: String(places.apiPort),
-  };
-  const journal = path.join(home, 'release-service.jsonl');
-  const provider = ['--port', String(places.providerPort), '--journal', journal, '--exit-with-parent'];
+    PORT: String(port),
+  });
   const worker = (name: string, file: string, env: NodeJS.ProcessEnv): ChildSpec => ({
     name,
     file: path.join(dist, 'workers', file),
     args: [],
     env,
   });
-  return [
-    {
-      name: 'provider',
-      file: path.join(dist, 'examples', 'release-service', 'main.js'),
-      args: provider,
-      env: withoutSecrets(process.env),
-    },
-    worker('api', 'api.js', api),
-    worker('relay', 'relay.js', { ...base, ...startingWith('COUNTERSIGN_NOTIFY_', process.env) }),
-    ...Array.from({ length: options.workers }, (_, index) =>
-      worker(`worker-${index + 1}`, 'resume.js', carrying),
-    ),
-    worker('reconciler', 'reconciler.js', carrying),
-  ];
+  return {
+    api: (port) => worker('api', 'api.js', api(port)),
+    others: [
+      worker('relay', 'relay.js', { ...base, ...startingWith('COUNTERSIGN_NOTIFY_', process.env) }),
+      ...Array.from({ length: options.workers }, (_, index) =>
+        worker(`worker-${index + 1}`, 'resume.js', carrying),
+      ),
+      worker('reconciler', 'reconciler.js', carrying),
+    ],
+  };
 }
 
 function tokenEntries(secrets: LocalSecrets, tenant: string) {

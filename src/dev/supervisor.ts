@@ -32,6 +32,8 @@ export class Supervisor {
    * @returns what it said. @throws PROCESS_NOT_STARTED
    */
   async start(spec: ChildSpec): Promise<Record<string, unknown>> {
+    // What failed because everything is being stopped must not be tried once more.
+    this.#stopping.signal.throwIfAborted();
     const child = this.#spawn(spec);
     const said = await child.ready;
     void this.#watch(spec, child);
