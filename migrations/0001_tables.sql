@@ -1,8 +1,11 @@
 -- Countersign, migration 1: what is remembered.
 --
--- Postgres is the only truth. Every tenant table carries its tenant first in its key, has row-level security
--- forced, and matches no row while the transaction names no tenant. `workflows`, `workers` and `migrations`
--- describe the fleet, hold no tenant data, and are the only tables without a tenant.
+-- Postgres is the only truth. Every tenant table carries its tenant in its key, has row-level security forced, and
+-- matches no row while the transaction names no tenant. `workflows`, `workers` and `migrations` describe the fleet,
+-- hold no tenant data, and are the only tables without a tenant.
+--
+-- No index begins with the tenant. To a planner without statistics (before the first ANALYZE of a growing table) any
+-- index that does looks as good as the right one, and each look-up would read all rows of the tenant.
 --
 -- Rows that are only ever inserted by a function which holds their run's lock (events, journal, receipts, outbox) have
 -- no foreign key to it: the check would cost each protocol step a look-up that the lock has already made.
@@ -89,7 +92,7 @@ create table sessions (
   version integer not null default 0,
   operations jsonb not null default '{}',
   created_at timestamptz not null default clock_timestamp(),
-  primary key (tenant, id)
+  primary key (id, tenant)
 );
 comment on table sessions is 'Conversations that outlive a run. Written only by the transaction that pauses or ends its one active run.';
 comment on column sessions.version is 'Grows with every change of the items; a run goes on only from the version it left.';
@@ -102,7 +105,7 @@ create table session_items (
   sealed bytea not null,
   run_id uuid not null,
   created_at timestamptz not null default clock_timestamp(),
-  primary key (tenant, session_id, position),
+  primary key (session_id, position, tenant),
   foreign key (tenant, session_id) references sessions (tenant, id)
 );
 comment on table session_items is 'A session''s history in order, from position 0.';
@@ -137,9 +140,9 @@ create table runs (
   changed_at timestamptz not null default clock_timestamp(),
   looked_at timestamptz not null default clock_timestamp(),
   ended_at timestamptz,
-  primary key (tenant, id),
+  primary key (id, tenant),
   foreign key (tenant, session_id) references sessions (tenant, id),
-  constraint "a client key starts one run" unique (tenant, client_key),
+  constraint "a client key starts one run" unique (client_key, tenant),
   constraint "an active run on a session holds its slot" check (session_slot is not distinct from
     case when status in ('completed', 'failed', 'cancelled', 'superseded', 'dead_lettered') then null else session_id end),
   constraint "a running run is held, and no other" check
@@ -160,8 +163,9 @@ comment on column runs.session_slot is 'The session it is active on; free again 
 comment on column runs.manifest is 'Digests of the tools whose actions are open at the current checkpoint.';
 comment on column runs.looked_at is 'When a sweep last looked at it; infinity while only a person may move it.';
 -- The indexes of this table stand on columns that a claim does not change, so that a claim updates in place (HOT).
-create unique index "a session has one active run" on runs (tenant, session_slot) where session_slot is not null;
+create unique index "a session has one active run" on runs (session_slot, tenant) where session_slot is not null;
 create index runs_to_sweep on runs (looked_at) where ended_at is null;
+create index runs_of_session on runs (session_id) where session_id is not null;
 
 create table checkpoints (
   tenant text not null,
@@ -171,7 +175,7 @@ create table checkpoints (
   state_schema text not null,
   epoch integer not null,
   created_at timestamptz not null default clock_timestamp(),
-  primary key (tenant, run_id, number),
+  primary key (run_id, number, tenant),
   foreign key (tenant, run_id) references runs (tenant, id)
 );
 comment on table checkpoints is 'Immutable. Number 0 is the sealed input; N is the RunState at the N-th pause.';
@@ -189,7 +193,7 @@ create table model_calls (
   created_at timestamptz not null default clock_timestamp(),
   take integer not null default 0,
   superseded_at timestamptz,
-  primary key (tenant, run_id, segment, path, n, take),
+  primary key (run_id, segment, path, n, take, tenant),
   constraint "the current answer is take 0" check ((superseded_at is null) = (take = 0))
 );
 comment on table model_calls is 'The journal: each model response, stored before the runner acts on it.';
@@ -207,7 +211,7 @@ create table tool_results (
   sealed bytea not null,
   epoch integer not null,
   created_at timestamptz not null default clock_timestamp(),
-  primary key (tenant, run_id, call_id)
+  primary key (run_id, call_id, tenant)
 );
 comment on table tool_results is 'Results of plain tools, so that a replayed segment sees what it saw. The tools themselves run at least once.';
 
@@ -245,7 +249,7 @@ create table actions (
   reconcile_tries integer not null default 0,
   created_at timestamptz not null default clock_timestamp(),
   settled_at timestamptz,
-  primary key (tenant, id),
+  primary key (id, tenant),
   constraint "a call id names its action" check (call_id = 'call_' || id),
   foreign key (tenant, run_id) references runs (tenant, id),
   constraint "an action out in the world has a deadline" check
@@ -265,11 +269,11 @@ comment on column actions.operation_digest is 'Over tenant, tool, target and eff
 comment on column actions.held_by is 'An identical action whose outcome is open; this one waits for it.';
 comment on column actions.absent_after is 'A look-up that started after this may prove that the latest attempt never arrived.';
 -- Two identical operations can never be in the open at once, whoever asks.
-create unique index "an operation is in the open once" on actions (tenant, operation_digest)
+create unique index "an operation is in the open once" on actions (operation_digest, tenant)
   where state in ('dispatched', 'outcome_unknown');
-create index actions_by_operation on actions (tenant, operation_digest);
+create index actions_by_operation on actions (operation_digest);
 create index actions_to_reconcile on actions (reconcile_after) where state in ('dispatched', 'outcome_unknown');
-create index actions_of_run on actions (tenant, run_id, segment);
+create index actions_of_run on actions (run_id, segment);
 
 create table receipts (
   tenant text not null,
@@ -281,10 +285,10 @@ create table receipts (
   outcome evidence_outcome not null,
   sealed bytea,
   received_at timestamptz not null default clock_timestamp(),
-  primary key (tenant, id)
+  primary key (id, tenant)
 );
 comment on table receipts is 'Evidence about an attempt, kept from whoever holds it, whatever the epoch. Never updated.';
-create index receipts_of_action on receipts (tenant, action_id);
+create index receipts_of_action on receipts (action_id);
 
 create table approvals (
   tenant text not null,
@@ -305,7 +309,7 @@ create table approvals (
   decided_at timestamptz,
   sealed_words bytea,
   created_at timestamptz not null default clock_timestamp(),
-  primary key (tenant, id),
+  primary key (id, tenant),
   foreign key (tenant, action_id) references actions (tenant, id),
   foreign key (tenant, run_id, checkpoint) references checkpoints (tenant, run_id, number),
   constraint "a decision names who and when" check
@@ -317,12 +321,14 @@ comment on table approvals is 'The request for a person''s word on one action, a
 comment on column approvals.fingerprint is 'What a decision binds to; see fingerprint_of().';
 comment on column approvals.sealed_review is 'The review snapshot: what the reviewer was shown. Immutable.';
 comment on column approvals.sealed_words is 'The reviewer''s words; on a rejection the model is told them.';
-create unique index "an action has one open approval" on approvals (tenant, action_id)
+create unique index "an action has one open approval" on approvals (action_id, tenant)
   where state in ('pending', 'approved', 'consumed');
-create index approvals_of_run on approvals (tenant, run_id);
-create index approvals_of_action on approvals (tenant, action_id);
-create index approvals_due on approvals (decide_before) where state = 'pending';
-create index approvals_execution_due on approvals (execute_before) where state = 'approved';
+create index approvals_of_run on approvals (run_id);
+create index approvals_of_action on approvals (action_id);
+-- When an open one lapses. Not "where state = 'pending'": statistics of a quiet moment would make that index look like
+-- the cheapest way to any pending approval.
+create index approvals_to_lapse on approvals ((case state when 'pending' then decide_before when 'approved' then execute_before end))
+  where case state when 'pending' then decide_before when 'approved' then execute_before end is not null;
 
 create table votes (
   tenant text not null,
@@ -332,7 +338,7 @@ create table votes (
   verdict text not null constraint "a vote is for or against" check (verdict in ('approve', 'reject')),
   fingerprint text not null,
   cast_at timestamptz not null default clock_timestamp(),
-  primary key (tenant, approval_id, subject),
+  primary key (approval_id, subject, tenant),
   foreign key (tenant, approval_id) references approvals (tenant, id)
 );
 comment on table votes is 'One person''s word. The transition is the approval''s; votes are many.';
@@ -356,7 +362,7 @@ create table outbox (
 comment on table outbox is 'Resume announcements, committed with the state that caused them. The id is the job''s id.';
 comment on column outbox.position is 'Order of a run''s rows: they are inserted under the run''s lock. Never a cursor.';
 create index outbox_to_send on outbox (position) where sent_at is null and dead_at is null;
-create index outbox_of_run on outbox (tenant, run_id, position);
+create index outbox_of_run on outbox (run_id, position);
 
 create table events (
   tenant text not null,
@@ -367,7 +373,7 @@ create table events (
   at timestamptz not null,
   previous bytea not null,
   digest bytea not null,
-  primary key (tenant, run_id, n)
+  primary key (run_id, n, tenant)
 );
 comment on table events is 'What happened, gapless per run, written in the transition''s own transaction, hash-chained. Ids and codes only.';
 
@@ -383,9 +389,9 @@ create table dead_letters (
   replayed_at timestamptz,
   replayed_by text,
   replay_reason text,
-  primary key (tenant, id),
+  primary key (id, tenant),
   foreign key (tenant, run_id) references runs (tenant, id),
-  constraint "a run has one dead letter per round" unique (tenant, run_id, round)
+  constraint "a run has one dead letter per round" unique (run_id, round, tenant)
 );
 comment on table dead_letters is 'A run''s work given up with a reason. Only a named person puts it back.';
 

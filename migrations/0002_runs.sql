@@ -92,6 +92,9 @@ declare
   r runs;
   wanted text;
   why text := p_reason;
+  open boolean;
+  stuck boolean;
+  held boolean;
 begin
   select * into r from runs where tenant = p_tenant and id = p_run for no key update;
   if r.status in ('completed', 'failed', 'cancelled', 'superseded')
@@ -100,22 +103,25 @@ begin
     return r.status;
   end if;
 
-  if r.cancel_requested_at is not null and not exists (
-       select 1 from actions a where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')) then
+  -- Found by the run and told apart here: a condition on the state would let the planner read an index of everybody's.
+  select coalesce(bool_or(a.state in ('dispatched', 'outcome_unknown')), false),
+    coalesce(bool_or(a.state in ('dispatched', 'outcome_unknown') and not may_repeat(a)), false),
+    coalesce(bool_or(a.state = 'prepared' and a.held_by is not null and exists (select 1 from actions first
+      where first.tenant = a.tenant and first.id = a.held_by and first.state in ('dispatched', 'outcome_unknown'))), false)
+    into open, stuck, held
+  from actions a where a.tenant = p_tenant and a.run_id = p_run;
+
+  if r.cancel_requested_at is not null and not open then
     wanted := 'cancelled';
   elsif r.status in ('quarantined', 'dead_lettered') then
     return r.status;
-  elsif exists (
-       select 1 from actions a where a.tenant = p_tenant and a.run_id = p_run and a.state in ('dispatched', 'outcome_unknown')
-         and (r.cancel_requested_at is not null or not may_repeat(a))) then
+  elsif stuck or (open and r.cancel_requested_at is not null) then
     wanted := 'awaiting_reconciliation';
     why := coalesce(p_reason, 'OUTCOME_UNKNOWN');
-  elsif exists (
-       select 1 from actions a join actions first on first.tenant = a.tenant and first.id = a.held_by
-       where a.tenant = p_tenant and a.run_id = p_run and a.state = 'prepared' and first.state in ('dispatched', 'outcome_unknown')) then
+  elsif held then
     wanted := 'awaiting_reconciliation';
     why := 'SAME_OPERATION_UNRESOLVED';
-  elsif exists (select 1 from approvals p where p.tenant = p_tenant and p.run_id = p_run and p.state = 'pending') then
+  elsif (select bool_or(p.state = 'pending') from approvals p where p.tenant = p_tenant and p.run_id = p_run) then
     wanted := 'awaiting_approval';
   elsif not can_be_carried(r) then
     wanted := 'parked';

@@ -50,11 +50,10 @@ returns table (tenant text, run_id uuid)
 language sql security definer set search_path = countersign, pg_temp
 as $$
   select tenant, run_id from (
-    (select p.tenant, p.run_id, p.decide_before as due from approvals p
-      where p.state = 'pending' and p.decide_before <= clock_timestamp() order by p.decide_before limit p_limit)
-    union
-    (select p.tenant, p.run_id, p.execute_before from approvals p
-      where p.state = 'approved' and p.execute_before <= clock_timestamp() order by p.execute_before limit p_limit)
+    (select p.tenant, p.run_id, case p.state when 'pending' then p.decide_before when 'approved' then p.execute_before end as due
+      from approvals p
+      where case p.state when 'pending' then p.decide_before when 'approved' then p.execute_before end <= clock_timestamp()
+      order by due limit p_limit)
     union
     (select r.tenant, r.id, r.looked_at from runs r
       where r.status in ('ready', 'running', 'awaiting_approval', 'awaiting_reconciliation', 'parked')

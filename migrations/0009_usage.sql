@@ -8,7 +8,7 @@ create table wasted_calls (
   id uuid not null default gen_random_uuid(),
   usage jsonb not null,
   at timestamptz not null default clock_timestamp(),
-  primary key (tenant, run_id, epoch, id)
+  primary key (run_id, epoch, id, tenant)
 );
 comment on table wasted_calls is 'What a claim paid models for nothing, as far as its worker could still say so: calls that failed, answers that could not
 be stored. Evidence, kept from whoever holds it, whatever the epoch.';

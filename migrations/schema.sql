@@ -40,15 +40,15 @@ table actions
   settled_at timestamp with time zone
   constraint "a call id names its action" CHECK ((call_id = ('call_'::text || id)))
   constraint "a settled action has what the model is told" CHECK ((((state)::text <> ALL (ARRAY['succeeded'::text, 'failed'::text, 'abandoned'::text])) OR (sealed_result IS NOT NULL)))
-  constraint actions_pkey PRIMARY KEY (tenant, id)
+  constraint actions_pkey PRIMARY KEY (id, tenant)
   constraint actions_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
   constraint "an action never sent has no attempt to be unsure of" CHECK ((((state)::text <> 'abandoned'::text) OR (attempt > 0)))
   constraint "an action out in the world has a deadline" CHECK ((((state)::text <> ALL (ARRAY['dispatched'::text, 'outcome_unknown'::text])) OR ((attempt > 0) AND (deadline_at IS NOT NULL))))
   constraint "an action that may run has arguments" CHECK ((((state)::text = 'not_executed'::text) OR ((effective_digest IS NOT NULL) AND (sealed_arguments IS NOT NULL))))
   constraint "not executed says why" CHECK ((((state)::text <> 'not_executed'::text) OR (reason IS NOT NULL)))
-  CREATE UNIQUE INDEX "an operation is in the open once" ON actions USING btree (tenant, operation_digest) WHERE ((state)::text = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
-  CREATE INDEX actions_by_operation ON actions USING btree (tenant, operation_digest)
-  CREATE INDEX actions_of_run ON actions USING btree (tenant, run_id, segment)
+  CREATE UNIQUE INDEX "an operation is in the open once" ON actions USING btree (operation_digest, tenant) WHERE ((state)::text = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
+  CREATE INDEX actions_by_operation ON actions USING btree (operation_digest)
+  CREATE INDEX actions_of_run ON actions USING btree (run_id, segment)
   CREATE INDEX actions_to_reconcile ON actions USING btree (reconcile_after) WHERE ((state)::text = ANY (ARRAY['dispatched'::text, 'outcome_unknown'::text]))
   row level security, forced
   policy "loops lease actions" for w to countersign_loops using (true)
@@ -77,14 +77,23 @@ table approvals
   created_at timestamp with time zone not null default clock_timestamp()
   constraint "a decision names who and when" CHECK ((((state)::text = ANY (ARRAY['pending'::text, 'expired'::text, 'superseded'::text, 'invalidated'::text])) OR ((decided_by IS NOT NULL) AND (decided_at IS NOT NULL))))
   constraint "an approved action has a last moment" CHECK ((((state)::text <> ALL (ARRAY['approved'::text, 'consumed'::text])) OR (execute_before IS NOT NULL)))
-  constraint approvals_pkey PRIMARY KEY (tenant, id)
+  constraint approvals_pkey PRIMARY KEY (id, tenant)
   constraint approvals_tenant_action_id_fkey FOREIGN KEY (tenant, action_id) REFERENCES actions(tenant, id)
   constraint approvals_tenant_run_id_checkpoint_fkey FOREIGN KEY (tenant, run_id, checkpoint) REFERENCES checkpoints(tenant, run_id, number)
-  CREATE UNIQUE INDEX "an action has one open approval" ON approvals USING btree (tenant, action_id) WHERE ((state)::text = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text]))
-  CREATE INDEX approvals_due ON approvals USING btree (decide_before) WHERE ((state)::text = 'pending'::text)
-  CREATE INDEX approvals_execution_due ON approvals USING btree (execute_before) WHERE ((state)::text = 'approved'::text)
-  CREATE INDEX approvals_of_action ON approvals USING btree (tenant, action_id)
-  CREATE INDEX approvals_of_run ON approvals USING btree (tenant, run_id)
+  CREATE UNIQUE INDEX "an action has one open approval" ON approvals USING btree (action_id, tenant) WHERE ((state)::text = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text]))
+  CREATE INDEX approvals_of_action ON approvals USING btree (action_id)
+  CREATE INDEX approvals_of_run ON approvals USING btree (run_id)
+  CREATE INDEX approvals_to_lapse ON approvals USING btree ((
+CASE state
+    WHEN 'pending'::text THEN decide_before
+    WHEN 'approved'::text THEN execute_before
+    ELSE NULL::timestamp with time zone
+END)) WHERE (
+CASE state
+    WHEN 'pending'::text THEN decide_before
+    WHEN 'approved'::text THEN execute_before
+    ELSE NULL::timestamp with time zone
+END IS NOT NULL)
   row level security, forced
   policy "loops see ids" for r to countersign_loops using (true)
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -98,7 +107,7 @@ table checkpoints
   state_schema text not null
   epoch integer not null
   created_at timestamp with time zone not null default clock_timestamp()
-  constraint checkpoints_pkey PRIMARY KEY (tenant, run_id, number)
+  constraint checkpoints_pkey PRIMARY KEY (run_id, number, tenant)
   constraint checkpoints_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -118,8 +127,8 @@ table dead_letters
   closed_as text  -- How a person's replay found it; null while it is open.
   constraint "a dead letter is closed as one of three" CHECK ((closed_as = ANY (ARRAY['replayed'::text, 'already_done'::text, 'cancelled'::text])))
   constraint "a dead letter is of a known class" CHECK ((class = ANY (ARRAY['transient_exhausted'::text, 'permanent'::text, 'stalled'::text, 'poison'::text, 'incompatible'::text, 'diverged'::text])))
-  constraint "a run has one dead letter per round" UNIQUE (tenant, run_id, round)
-  constraint dead_letters_pkey PRIMARY KEY (tenant, id)
+  constraint "a run has one dead letter per round" UNIQUE (run_id, round, tenant)
+  constraint dead_letters_pkey PRIMARY KEY (id, tenant)
   constraint dead_letters_tenant_run_id_fkey FOREIGN KEY (tenant, run_id) REFERENCES runs(tenant, id)
   CREATE INDEX dead_letters_open ON dead_letters USING btree (class) WHERE (closed_as IS NULL)
   row level security, forced
@@ -136,7 +145,7 @@ table events
   at timestamp with time zone not null
   previous bytea not null
   digest bytea not null
-  constraint events_pkey PRIMARY KEY (tenant, run_id, n)
+  constraint events_pkey PRIMARY KEY (run_id, n, tenant)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -161,7 +170,7 @@ table model_calls
   created_at timestamp with time zone not null default clock_timestamp()
   take integer not null default 0  -- 0 for the answer that counts; the superseding epoch for one that does not any more.
   superseded_at timestamp with time zone  -- When a replay asked something else here and nothing after it had been sent; kept for the record.
-  constraint model_calls_pkey PRIMARY KEY (tenant, run_id, segment, path, n, take)
+  constraint model_calls_pkey PRIMARY KEY (run_id, segment, path, n, take, tenant)
   constraint "the current answer is take 0" CHECK (((superseded_at IS NULL) = (take = 0)))
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -209,7 +218,7 @@ table outbox
   constraint "a row is sent or dead, not both" CHECK (((sent_at IS NULL) OR (dead_at IS NULL)))
   constraint outbox_pkey PRIMARY KEY (id)
   CREATE INDEX outbox_dead ON outbox USING btree (dead_at) WHERE (dead_at IS NOT NULL)
-  CREATE INDEX outbox_of_run ON outbox USING btree (tenant, run_id, "position")
+  CREATE INDEX outbox_of_run ON outbox USING btree (run_id, "position")
   CREATE INDEX outbox_to_send ON outbox USING btree ("position") WHERE ((sent_at IS NULL) AND (dead_at IS NULL))
   CREATE TRIGGER notify AFTER UPDATE OF dead_at ON outbox FOR EACH ROW WHEN (((old.dead_at IS NULL) AND (new.dead_at IS NOT NULL))) EXECUTE FUNCTION notify_of_dead_outbox()
   row level security, forced
@@ -227,8 +236,8 @@ table receipts
   outcome evidence_outcome not null
   sealed bytea
   received_at timestamp with time zone not null default clock_timestamp()
-  constraint receipts_pkey PRIMARY KEY (tenant, id)
-  CREATE INDEX receipts_of_action ON receipts USING btree (tenant, action_id)
+  constraint receipts_pkey PRIMARY KEY (id, tenant)
+  CREATE INDEX receipts_of_action ON receipts USING btree (action_id)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -265,7 +274,7 @@ table runs
   ended_at timestamp with time zone
   parked_times integer not null default 0  -- How often in a row workers found that they could not carry it.
   parked_at timestamp with time zone
-  constraint "a client key starts one run" UNIQUE (tenant, client_key)
+  constraint "a client key starts one run" UNIQUE (client_key, tenant)
   constraint "a completed run has its output" CHECK ((((status)::text <> 'completed'::text) OR (sealed_output IS NOT NULL)))
   constraint "a running run is held, and no other" CHECK (((((status)::text = 'running'::text) = (held_until IS NOT NULL)) AND ((holder IS NULL) = (held_until IS NULL))))
   constraint "an active run on a session holds its slot" CHECK ((NOT (session_slot IS DISTINCT FROM
@@ -274,9 +283,10 @@ CASE
     ELSE session_id
 END)))
   constraint "an ended run says when" CHECK ((((status)::text = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'superseded'::text])) = (ended_at IS NOT NULL)))
-  constraint runs_pkey PRIMARY KEY (tenant, id)
+  constraint runs_pkey PRIMARY KEY (id, tenant)
   constraint runs_tenant_session_id_fkey FOREIGN KEY (tenant, session_id) REFERENCES sessions(tenant, id)
-  CREATE UNIQUE INDEX "a session has one active run" ON runs USING btree (tenant, session_slot) WHERE (session_slot IS NOT NULL)
+  CREATE UNIQUE INDEX "a session has one active run" ON runs USING btree (session_slot, tenant) WHERE (session_slot IS NOT NULL)
+  CREATE INDEX runs_of_session ON runs USING btree (session_id) WHERE (session_id IS NOT NULL)
   CREATE INDEX runs_to_sweep ON runs USING btree (looked_at) WHERE (ended_at IS NULL)
   row level security, forced
   policy "loops renew holds" for w to countersign_loops using (true)
@@ -291,7 +301,7 @@ table session_items
   sealed bytea not null
   run_id uuid not null
   created_at timestamp with time zone not null default clock_timestamp()
-  constraint session_items_pkey PRIMARY KEY (tenant, session_id, "position")
+  constraint session_items_pkey PRIMARY KEY (session_id, "position", tenant)
   constraint session_items_tenant_session_id_fkey FOREIGN KEY (tenant, session_id) REFERENCES sessions(tenant, id)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -304,7 +314,7 @@ table sessions
   operations jsonb not null default '{}'::jsonb  -- Digests of the latest history transactions by operation id: repeating one changes nothing.
   created_at timestamp with time zone not null default clock_timestamp()
   constraint "a session has an id of 1 to 512 characters" CHECK (((length(id) >= 1) AND (length(id) <= 512)))
-  constraint sessions_pkey PRIMARY KEY (tenant, id)
+  constraint sessions_pkey PRIMARY KEY (id, tenant)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -328,7 +338,7 @@ table tool_results
   sealed bytea not null
   epoch integer not null
   created_at timestamp with time zone not null default clock_timestamp()
-  constraint tool_results_pkey PRIMARY KEY (tenant, run_id, call_id)
+  constraint tool_results_pkey PRIMARY KEY (run_id, call_id, tenant)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -343,7 +353,7 @@ table votes
   cast_at timestamp with time zone not null default clock_timestamp()
   constraint "a vote is for or against" CHECK ((verdict = ANY (ARRAY['approve'::text, 'reject'::text])))
   constraint "a voter has a name of 1 to 512 characters" CHECK (((length(subject) >= 1) AND (length(subject) <= 512)))
-  constraint votes_pkey PRIMARY KEY (tenant, approval_id, subject)
+  constraint votes_pkey PRIMARY KEY (approval_id, subject, tenant)
   constraint votes_tenant_approval_id_fkey FOREIGN KEY (tenant, approval_id) REFERENCES approvals(tenant, id)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -357,7 +367,7 @@ be stored. Evidence, kept from whoever holds it, whatever the epoch.
   id uuid not null default gen_random_uuid()
   usage jsonb not null
   at timestamp with time zone not null default clock_timestamp()
-  constraint wasted_calls_pkey PRIMARY KEY (tenant, run_id, epoch, id)
+  constraint wasted_calls_pkey PRIMARY KEY (run_id, epoch, id, tenant)
   row level security, forced
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
 
@@ -489,7 +499,7 @@ function revoke_approval(p_tenant text, p_approval uuid, p_subject text, OUT out
 function runs_to_repeat(p_limit integer) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 3a7efc918b0483291352ded92d98fc3e3fe120d34bc347c98e8c0b992b257197
 function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
-  body sha256 7f1b732971196e49118cd870ab7e2c1866cd9553f8bbf1b3901702cf91ef378d
+  body sha256 62bfc8064825edd372a6c9692db614a45302e33fc79e13aa8821187ec9ce7805
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 952c0fd7dcc14324f1678a4fc717ec4300eb59157c3d6e625c2d0fb9b4bf4b25
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
@@ -501,7 +511,7 @@ function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void la
 function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
   body sha256 c56fcde52d62304d0a9b3cdc94e8529414bd0451c9ec643045d2511feb2990da
 function settle_run_status(p_tenant text, p_run uuid, p_release boolean, p_delay_ms bigint, p_reason text) returns text language plpgsql owner migrator
-  body sha256 d2141ff605fe0f3ca551050af283986d503ee7285a881970cf29d3c26ba7c1b0
+  body sha256 27a2d0bd7b8b9f9ca46946bf2e4ddcff7b9613c2d415878256dca6d929b2a19c
 function start_run(p_tenant text, p_run uuid, p_workflow text, p_version text, p_client_key text, p_input_digest text, p_sealed_input bytea, p_requested_by text, p_session text, p_supersede boolean, OUT outcome text, OUT run_id uuid, OUT known text[]) returns record language plpgsql security definer owner migrator
   body sha256 5748ee51a96ea75ec4502704fac780c3478e0aae24ff8108ab08f9ac82d2afff
 function stop_worker(p_id uuid) returns void language sql security definer owner countersign_loops

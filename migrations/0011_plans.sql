@@ -1,0 +1,16 @@
+-- Countersign, migration 11: plans. Each protocol step finds its rows by their keys. A plan that reads a whole table is
+-- the cheapest while that table is small, is then kept by every connection, and grows with the table until statistics
+-- are gathered again: a burst of new runs would pay for all of them at each step.
+do $$
+declare
+  migrator text := current_user;
+  step record;
+begin
+  for step in select p.oid::regprocedure as name, p.proowner::regrole as owner from pg_proc p
+    where p.pronamespace = 'countersign'::regnamespace and 'search_path=countersign, pg_temp' = any (p.proconfig) loop
+    execute format('set local role %s', step.owner);
+    execute format('alter function %s set enable_seqscan = off', step.name);
+  end loop;
+  execute format('set local role %I', migrator);
+end
+$$;
