@@ -268,8 +268,8 @@ $$;
 create function claim_run(
   p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean,
   p_workflows text[], p_state_schemas text[], p_tools text[],
-  out outcome text, out wait_ms integer, out run jsonb, out sealed bytea, out actions jsonb, out calls jsonb,
-  out tool_results jsonb, out session jsonb)
+  out outcome text, out wait_ms integer, out run json, out sealed bytea, out actions json, out calls json,
+  out tool_results json, out session json)
 language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
@@ -287,7 +287,7 @@ begin
   expired := r.status = 'running' and r.held_until < clock_timestamp();
   if p_wake < r.wake or r.status not in ('ready', 'running') then
     outcome := 'stale';
-    run := jsonb_build_object('status', r.status, 'wake', r.wake);
+    run := json_build_object('status', r.status, 'wake', r.wake);
     return;
   end if;
   if r.status = 'running' and (not expired or p_lease_busy) then
@@ -338,7 +338,7 @@ $$;
 
 -- A run for whoever looks at it without claiming it: the check before a deploy.
 create function load_run(p_tenant text, p_run uuid,
-  out run jsonb, out sealed bytea, out actions jsonb, out calls jsonb, out tool_results jsonb, out session jsonb)
+  out run json, out sealed bytea, out actions json, out calls json, out tool_results json, out session json)
 language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
@@ -354,13 +354,13 @@ $$;
 
 -- Everything a segment needs of its run. Reads only.
 create function load_segment(r runs,
-  out run jsonb, out sealed bytea, out actions jsonb, out calls jsonb, out tool_results jsonb, out session jsonb)
+  out run json, out sealed bytea, out actions json, out calls json, out tool_results json, out session json)
 language plpgsql
 as $$
 begin
-  run := jsonb_build_object('workflow', r.workflow, 'version', r.version, 'segment', r.segment, 'epoch', r.epoch,
+  run := json_build_object('workflow', r.workflow, 'version', r.version, 'segment', r.segment, 'epoch', r.epoch,
     'attempt', r.attempts_in_round, 'usage', r.usage);
-  select c.sealed, (select jsonb_agg(jsonb_build_object(
+  select c.sealed, (select json_agg(json_build_object(
       'id', a.id, 'segment', a.segment, 'path', a.path, 'call_id', a.call_id, 'tool', a.tool, 'tool_version', a.tool_version,
       'gated', a.gated, 'recovery', a.recovery, 'state', a.state, 'reason', a.reason, 'attempt', a.attempt,
       'proposed_digest', a.proposed_digest, 'effective_digest', a.effective_digest,
@@ -375,11 +375,11 @@ begin
   from checkpoints c where c.tenant = r.tenant and c.run_id = r.id and c.number = r.segment;
   -- A segment's first claim has nothing stored yet.
   if r.claims_in_segment > 1 then
-    select jsonb_agg(jsonb_build_object('path', m.path, 'n', m.n, 'request_digest', m.request_digest, 'sealed', encode(m.sealed, 'base64'))
+    select json_agg(json_build_object('path', m.path, 'n', m.n, 'request_digest', m.request_digest, 'sealed', encode(m.sealed, 'base64'))
         order by m.path, m.n)
       into calls
     from model_calls m where m.tenant = r.tenant and m.run_id = r.id and m.segment = r.segment and m.take = 0;
-    select jsonb_object_agg(t.call_id, encode(t.sealed, 'base64')) into tool_results
+    select json_object_agg(t.call_id, encode(t.sealed, 'base64')) into tool_results
     from tool_results t where t.tenant = r.tenant and t.run_id = r.id and t.segment = r.segment;
   end if;
   if r.session_id is not null then
@@ -390,16 +390,16 @@ $$;
 
 -- A session as its run's claim loads it. At the run's first claim also the calls that earlier runs left unanswered
 -- there (given up, failed, cancelled), with what the ledger knows of each: the history must not hold an orphan.
-create function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb
+create function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns json
 language plpgsql
 as $$
 declare
-  loaded jsonb;
+  loaded json;
 begin
-  select jsonb_build_object('id', s.id, 'version', s.version, 'operations', s.operations,
-    'items', coalesce((select jsonb_agg(encode(i.sealed, 'base64') order by i.position) from session_items i
+  select json_build_object('id', s.id, 'version', s.version, 'operations', s.operations,
+    'items', coalesce((select json_agg(encode(i.sealed, 'base64') order by i.position) from session_items i
       where i.tenant = p_tenant and i.session_id = p_session), '[]'),
-    'left_open', case when p_first then coalesce((select jsonb_object_agg(a.call_id, a.state) from runs r
+    'left_open', case when p_first then coalesce((select json_object_agg(a.call_id, a.state) from runs r
       join actions a on a.tenant = r.tenant and a.run_id = r.id
       where r.tenant = p_tenant and r.session_id = p_session and r.id <> p_run), '{}') end)
     into loaded

@@ -412,8 +412,8 @@ function claim_notifications(p_limit integer, p_claim_ms integer, p_token uuid) 
   body sha256 5cc1e0010aa1075b3fea9a7b6294958b1f7a12def8a363bf79bfae7e6e4fb04b
 function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
   body sha256 ae2c0c9c8c5d53c196e9bf8dec2c22ad67822625f501ba55facb5450715b03da
-function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
-  body sha256 bf86fc6c21181ae2d53bd7d7f6d69f4ffa85b58769700ea9f55c3559364b9937
+function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run json, OUT sealed bytea, OUT actions json, OUT calls json, OUT tool_results json, OUT session json) returns record language plpgsql owner migrator
+  body sha256 148a92231910303286853a48da8e13106f56c4fec765e630edfd2d9ce9a5c770
 function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
@@ -448,12 +448,12 @@ function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jso
   body sha256 70a34f69c0db9a9c8ed562255535693adc57be368e90323a2b63a9740ee2f656
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
   body sha256 bbe24fcb7c49623f822966311537d63d4b9f87da2e8d305d28b5843275d27fe7
-function load_run(p_tenant text, p_run uuid, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
+function load_run(p_tenant text, p_run uuid, OUT run json, OUT sealed bytea, OUT actions json, OUT calls json, OUT tool_results json, OUT session json) returns record language plpgsql owner migrator
   body sha256 b283393b753825fa0404c8155738165e0d2380b1a9d0e0cb836dedc2e5f61935
-function load_segment(r runs, OUT run jsonb, OUT sealed bytea, OUT actions jsonb, OUT calls jsonb, OUT tool_results jsonb, OUT session jsonb) returns record language plpgsql owner migrator
-  body sha256 04937c7a69f7e5ca58597a15cf9f03e77d20459b7e87f5732d4b0303e01edfd0
-function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns jsonb language plpgsql owner migrator
-  body sha256 9424443ba50afe82045f6d0282acbbb4082fc383b8bdfa85bea7a9d3efbeef33
+function load_segment(r runs, OUT run json, OUT sealed bytea, OUT actions json, OUT calls json, OUT tool_results json, OUT session json) returns record language plpgsql owner migrator
+  body sha256 4bd09f9d6ba228390c36bcaf1791387174e8fd4869dc2980da3bc57041a39e91
+function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns json language plpgsql owner migrator
+  body sha256 eefc6fb9c52186455a6b92f1b0c8aaf6dc7e12b5e771e41fd380a239c036787c
 function mark_notifications_delivered(p_ids uuid[], p_token uuid) returns void language sql security definer owner countersign_loops
   body sha256 2999b2af690a2cd7b1a334ac275dcd97ed42a59c5e54d85fe00997a8d47356a0
 function mark_notifications_failed(p_ids uuid[], p_token uuid, p_first_ms integer, p_most_ms integer) returns void language sql security definer owner countersign_loops

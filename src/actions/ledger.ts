@@ -1,4 +1,4 @@
-import { callFunction, type Database, type Queryable } from '../postgres/index.ts';
+import { callBatched, type Database, type Queryable } from '../postgres/index.ts';
 import type { RecoveryKind } from './recovery.ts';
 
 /** A ledger row as a worker holds it. Arguments and result stay sealed until they are needed. */
@@ -39,7 +39,7 @@ export async function intendAction(
     effectiveDigest: string;
   },
 ): Promise<Intent> {
-  const [intent] = await callFunction<Intent>(db, 'intend_action', [
+  const [intent] = await callBatched<Intent>(db, 'intend_action', [
     ask.tenant,
     ask.runId,
     ask.epoch,
@@ -90,7 +90,7 @@ export async function settleAction(
     askedAt?: Date | null;
   },
 ): Promise<Settlement> {
-  const [settlement] = await callFunction<Settlement>(db, 'settle_action', [
+  const [settlement] = await callBatched<Settlement>(db, 'settle_action', [
     known.tenant,
     known.runId,
     known.actionId,

@@ -8,7 +8,7 @@ import {
   type UsageNumbers,
 } from '../agents-sdk/index.ts';
 import { CountersignError } from '../errors.ts';
-import { callFunction, type Database } from '../postgres/index.ts';
+import { callBatched, callFunction, type Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 
 /** A journal row as the claim loads it. */
@@ -103,7 +103,7 @@ async function store(
 ): Promise<void> {
   let stored = false;
   try {
-    const [result] = await callFunction<{ journal_response: string }>(env.db, 'journal_response', [
+    const [result] = await callBatched<{ journal_response: string }>(env.db, 'journal_response', [
       env.tenant,
       env.runId,
       env.epoch,

@@ -1,6 +1,7 @@
 import pg from 'pg';
 import { CountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
+import { Batches, LOCK_TIMEOUT } from './batches.ts';
 
 /** Which database role a process takes on; the migration grants each only what its job needs. */
 export type ProcessRole = 'countersign_api' | 'countersign_worker' | 'countersign_relay';
@@ -12,6 +13,8 @@ export type Queryable = {
 
 export type Database = {
   readonly pool: pg.Pool;
+  /** See `callBatched`. */
+  readonly batches: Batches;
   /**
    * Wakes whoever listens on `channel`: soon, never awaited, never an error. Not for truth: it may get lost. Calls
    * that come while one is under way become one more after it.
@@ -47,19 +50,39 @@ export function openDatabase(options: {
   noAnswerMs?: number;
   onError?: (error: Error) => void;
 }): Database {
-  const pool = new pg.Pool({
-    connectionString: options.url,
-    max: options.max ?? 10,
-    idleTimeoutMillis: 0,
-    connectionTimeoutMillis: 10_000,
-    keepAlive: true,
-    query_timeout: options.noAnswerMs ?? NO_ANSWER_MS,
-    application_name: options.name ?? 'countersign',
-    options: options.role === null ? '' : `-c role=${options.role}`,
-  });
-  pool.on('error', options.onError ?? (() => undefined));
-  return { pool, notify: notifier(pool), close: () => pool.end() };
+  const role = options.role === null ? '' : `-c role=${options.role}`;
+  const open = (more: pg.PoolConfig): pg.Pool => {
+    const opened = new pg.Pool({
+      connectionString: options.url,
+      max: options.max ?? 10,
+      idleTimeoutMillis: 0,
+      connectionTimeoutMillis: 10_000,
+      keepAlive: true,
+      query_timeout: NO_ANSWER_MS,
+      application_name: options.name ?? 'countersign',
+      options: role,
+      ...more,
+    });
+    opened.on('error', options.onError ?? (() => undefined));
+    return opened;
+  };
+  const pool = open({ query_timeout: options.noAnswerMs ?? NO_ANSWER_MS });
+  const batchPool = open({ max: BATCH_CONNECTIONS, options: `${role} ${LOCK_TIMEOUT}` });
+  return {
+    pool,
+    batches: new Batches({
+      pool: batchPool,
+      alone: async (name, values) => (await pool.query(single(name, values))).rows,
+    }),
+    notify: notifier(pool),
+    close: async () => {
+      await Promise.all([batchPool.end(), pool.end()]);
+    },
+  };
 }
+
+/** Opened only when calls meet, and as many as there are batches at once: about one for each kind of step. */
+const BATCH_CONNECTIONS = 6;
 
 /** A notification of its own: in a protocol step's transaction it would keep a cluster-wide lock until that is on disk. */
 const NOTIFY = {
@@ -104,16 +127,16 @@ export class SteadyClient extends pg.Client {
 }
 
 /** A function's name and arity name its prepared statement, so each connection parses it once. */
-const statements = new Map<string, string>();
+const texts = new Map<string, string>();
 
-function statementFor(name: string, arity: number): string {
-  const key = `${name}/${arity}`;
-  let text = statements.get(key);
+function single(name: string, values: readonly unknown[]): pg.QueryConfig {
+  const key = `${name}/${values.length}`;
+  let text = texts.get(key);
   if (text === undefined) {
-    text = `select * from countersign.${name}(${Array.from({ length: arity }, (_, i) => `$${i + 1}`).join(', ')})`;
-    statements.set(key, text);
+    text = `select * from countersign.${name}(${values.map((_, i) => `$${i + 1}`).join(', ')})`;
+    texts.set(key, text);
   }
-  return text;
+  return { name: `cs_${name}`, text, values: values as unknown[] };
 }
 
 /**
@@ -129,14 +152,28 @@ export async function callFunction<Row>(
   values: readonly unknown[],
 ): Promise<Row[]> {
   const target = 'pool' in db ? db.pool : db;
+  return gated(name, async () => (await (target as pg.Pool).query(single(name, values))).rows);
+}
+
+/**
+ * The same for a step that many runs take at once: calls of one function that come while another is under way share
+ * its successor's statement and commit (`Batches`). On a client, within the caller's transaction, it is `callFunction`.
+ *
+ * @param values the tenant and the run first.
+ */
+export async function callBatched<Row>(
+  db: Database | Queryable,
+  name: string,
+  values: readonly unknown[],
+): Promise<Row[]> {
+  return 'batches' in db
+    ? gated(name, () => db.batches.call(name, values))
+    : callFunction<Row>(db, name, values);
+}
+
+async function gated<Row>(name: string, call: () => Promise<unknown[]>): Promise<Row[]> {
   try {
-    const query = {
-      name: `cs_${name}`,
-      text: statementFor(name, values.length),
-      values: values as unknown[],
-    };
-    const result = await gate('postgres', name, () => (target as pg.Pool).query(query));
-    return result.rows as Row[];
+    return (await gate('postgres', name, call)) as Row[];
   } catch (error) {
     throw classified(error, name);
   }

@@ -1,7 +1,7 @@
 import type { LedgerAction } from '../actions/index.ts';
 import type { UsageNumbers } from '../agents-sdk/index.ts';
 import type { StoredCall } from '../journal/index.ts';
-import { callFunction, type Database } from '../postgres/index.ts';
+import { callBatched, type Database } from '../postgres/index.ts';
 import type { StoredSession } from '../sessions/index.ts';
 import type { Capabilities } from '../workflows/index.ts';
 
@@ -79,7 +79,7 @@ export async function claimRun(
     capabilities: Capabilities;
   },
 ): Promise<Claim> {
-  const [row] = await callFunction<ClaimRow>(db, 'claim_run', [
+  const [row] = await callBatched<ClaimRow>(db, 'claim_run', [
     ask.tenant,
     ask.runId,
     ask.wake,

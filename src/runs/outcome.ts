@@ -5,7 +5,7 @@ import { type RunInput, sealState } from '../checkpoints/index.ts';
 import type { JsonValue } from '../digests/index.ts';
 import { CountersignError } from '../errors.ts';
 import type { JournalEnvironment, JournalRow } from '../journal/index.ts';
-import { callFunction, type Database } from '../postgres/index.ts';
+import { callBatched, callFunction, type Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 import type { SessionChange } from '../sessions/index.ts';
 import type { RegisteredWorkflow } from '../workflows/index.ts';
@@ -53,7 +53,7 @@ export async function pause(
     { workflow: run.workflow, context },
     result.stateText(),
   );
-  const [row] = await callFunction<{ pause_run: string | null }>(db, 'pause_run', [
+  const [row] = await callBatched<{ pause_run: string | null }>(db, 'pause_run', [
     run.tenant,
     run.runId,
     run.epoch,
@@ -173,7 +173,7 @@ async function finishRun(
   unstored: JournalRow[],
   change: SessionChange | null,
 ): Promise<boolean> {
-  const [row] = await callFunction<{ finish_run: boolean }>(db, 'finish_run', [
+  const [row] = await callBatched<{ finish_run: boolean }>(db, 'finish_run', [
     run.tenant,
     run.runId,
     run.epoch,

@@ -1,0 +1,193 @@
+import { randomUUID } from 'node:crypto';
+import type pg from 'pg';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { type Database, openDatabase } from '../../src/postgres/index.ts';
+import { approvedRun, claim, finish, intend, type SqlRun, settle, startRun } from '../support/sql-run.ts';
+import { first, openSqlStage, type SqlStage } from '../support/sql-stage.ts';
+
+let stage: SqlStage;
+let db: Database;
+
+beforeAll(async () => {
+  stage = await openSqlStage('batches');
+  db = openDatabase({ url: stage.url, role: 'countersign_worker', name: 'batches' });
+});
+
+afterEach(() => stage?.endSessions());
+
+afterAll(async () => {
+  await db?.close();
+  await stage?.close();
+});
+
+function started(count: number, tenant = 'acme'): Promise<SqlRun[]> {
+  return inTurn(count, () => startRun(stage.admin, stage.worker, tenant));
+}
+
+function approved(count: number, tenant = 'acme'): Promise<SqlRun[]> {
+  return inTurn(count, () => approvedRun(stage.admin, stage.worker, [{}], tenant));
+}
+
+async function inTurn<T>(count: number, make: () => Promise<T>): Promise<T[]> {
+  const made: T[] = [];
+  while (made.length < count) {
+    made.push(await make());
+  }
+  return made;
+}
+
+/** How many transactions wrote the events of a kind. */
+async function transactions(kind: string, runs: SqlRun[]): Promise<number> {
+  const { rows } = await stage.admin.pool.query<{ count: number }>(
+    'select count(distinct xmin::text)::integer as count from countersign.events where kind = $1 and run_id = any ($2)',
+    [kind, runs.map(({ id }) => id)],
+  );
+  return rows[0]?.count ?? 0;
+}
+
+/** Keeps a run's row locked until the session ends. */
+async function lock(run: SqlRun): Promise<pg.Client> {
+  const session = await stage.session('none');
+  await session.query('begin');
+  await session.query('select 1 from countersign.runs where id = $1 for update', [run.id]);
+  return session;
+}
+
+describe('steps of many runs at once', () => {
+  it('share transactions, and each caller gets the answer to its own call', async () => {
+    const runs = [...(await approved(10, 'acme')), ...(await approved(10, 'umbrella'))];
+    const intents = await Promise.all(runs.map((run) => intend(db, run, first(run))));
+    expect(intents.map(({ outcome, attempt }) => [outcome, attempt])).toEqual(
+      runs.map(() => ['dispatched', 1]),
+    );
+    expect(await transactions('action_dispatched', runs)).toBeLessThan(6);
+
+    const late = runs[3] as SqlRun;
+    const settled = await Promise.all(
+      runs.map((run) =>
+        settle(db, run, first(run), { attempt: run === late ? 9 : 1, outcome: 'failed', epoch: run.epoch }),
+      ),
+    );
+    expect(settled.map(({ outcome }) => outcome)).toEqual(
+      runs.map((run) => (run === late ? 'kept' : 'settled')),
+    );
+
+    const ended = await Promise.all(runs.map((run) => finish(db, run)));
+    expect(ended).toEqual(runs.map((run) => run !== late));
+  });
+
+  it('claim each run for one of two callers who ask at the same moment', async () => {
+    const runs = await started(20);
+    const other = openDatabase({ url: stage.url, role: 'countersign_worker' });
+    try {
+      const asked = [...runs, ...[...runs].reverse()];
+      const claims = await Promise.all(
+        asked.map((run, n) =>
+          claim(
+            n < runs.length ? db : other,
+            { ...run },
+            { worker: n < runs.length ? stage.worker : stage.other },
+          ),
+        ),
+      );
+      for (const run of runs) {
+        const outcomes = claims.filter((_, n) => asked[n] === run).map(({ outcome }) => outcome);
+        expect(outcomes.sort()).toEqual(['claimed', 'held']);
+      }
+    } finally {
+      await other.close();
+    }
+  });
+
+  it('see nothing of another tenant, whose run they name in the same statement', async () => {
+    const [mine, theirs] = [...(await started(6)), ...(await started(6, 'umbrella'))].reduce<
+      [SqlRun[], SqlRun[]]
+    >(([a, b], run) => (run.tenant === 'acme' ? [[...a, run], b] : [a, [...b, run]]), [[], []]);
+    const claims = await Promise.all([
+      ...mine.map((run) => claim(db, run)),
+      ...theirs.map((run) => claim(db, { ...run, tenant: 'acme' })),
+    ]);
+    expect(claims.map(({ outcome }) => outcome)).toEqual([
+      ...mine.map(() => 'claimed'),
+      ...theirs.map(() => 'unknown'),
+    ]);
+  });
+});
+
+describe('one call of a batch', () => {
+  it('that the server refuses fails alone', async () => {
+    const runs = await started(9);
+    const broken = { ...(runs[4] as SqlRun), id: 'not a uuid' };
+    const claims = await Promise.allSettled(runs.map((run, n) => claim(db, n === 4 ? broken : run)));
+    expect(claims.map(({ status }) => status)).toEqual(
+      runs.map((_, n) => (n === 4 ? 'rejected' : 'fulfilled')),
+    );
+    expect((claims[4] as PromiseRejectedResult).reason).toMatchObject({ code: 'POSTGRES_REFUSED' });
+    expect(runs.filter(({ epoch }) => epoch === 1)).toHaveLength(8);
+  });
+
+  it('that waits for a lock does not keep the others waiting, and is answered when it gets it', async () => {
+    const runs = await started(9);
+    const held = runs[4] as SqlRun;
+    const session = await lock(held);
+    let answered = false;
+    const slow = runs.map((run) => claim(db, run));
+    void slow[4]?.then(() => {
+      answered = true;
+    });
+    await Promise.all(slow.filter((_, n) => n !== 4));
+    expect(answered).toBe(false);
+    await session.query('rollback');
+    expect((await slow[4])?.outcome).toBe('claimed');
+    expect(runs.map(({ epoch }) => epoch)).toEqual(runs.map(() => 1));
+  });
+
+  it('that came first and waits for a lock lets those behind it go on', async () => {
+    const runs = await started(5);
+    const session = await lock(runs[0] as SqlRun);
+    const [stuck, ...others] = runs.map((run) => claim(db, run));
+    expect((await Promise.all(others)).map(({ outcome }) => outcome)).toEqual(others.map(() => 'claimed'));
+    await session.query('rollback');
+    expect((await stuck)?.outcome).toBe('claimed');
+  });
+});
+
+it('a batch whose connection ends gives none of its calls an answer', async () => {
+  for (let ended = false; !ended; ) {
+    const runs = await started(9);
+    const session = await lock(runs[8] as SqlRun);
+    const claims = runs.map((run) => claim(db, run).catch((error: unknown) => error));
+    ended = await endBatch();
+    await session.query('rollback');
+    const outcomes = await Promise.all(claims);
+    if (ended) {
+      const lost = outcomes.slice(1);
+      expect(lost.map((error) => (error as { code?: string }).code)).toEqual(
+        lost.map(() => 'POSTGRES_UNAVAILABLE'),
+      );
+      expect(await transactions('run_claimed', runs)).toBe(1);
+    }
+  }
+}, 30_000);
+
+/** Ends the connection that a batch waits on; false when the batch gave up waiting first. */
+async function endBatch(): Promise<boolean> {
+  for (let tries = 0; tries < 50; tries++) {
+    const { rowCount } = await stage.admin.pool.query(`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where application_name = 'batches' and query like '%union all%' and wait_event_type = 'Lock'`);
+    if (rowCount === 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+it('a run driven by calls inside a transaction is not batched', async () => {
+  const [run] = (await started(1)) as [SqlRun];
+  const session = await stage.session('countersign_worker');
+  await session.query('begin');
+  expect((await claim(session, run)).outcome).toBe('claimed');
+  await session.query('rollback');
+  expect(await transactions('run_claimed', [{ ...run, id: randomUUID() }, run])).toBe(0);
+});
