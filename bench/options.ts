@@ -51,7 +51,7 @@ export function readOptions(args: string[]): BenchOptions | null {
     backends: backend === 'both' ? ['redis', 'embedded'] : [backend],
     rounds: quick ? 1 : 3,
     concurrency: 32,
-    warmUp: Math.min(200, Math.ceil(runs / 4)),
+    warmUp: Math.min(1_000, Math.ceil(runs / 2)),
     decisions: quick ? 20 : 200,
   };
 }

@@ -175,7 +175,7 @@ await withCleanup(async (cleanup) => {
       workers: 1,
       concurrency: 32,
       runs,
-      warmUp: 200,
+      warmUp: 1_000,
       decisions: 200,
     },
     observerFor(side, runs, folder),

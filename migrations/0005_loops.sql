@@ -56,7 +56,7 @@ as $$
       order by due limit p_limit)
     union
     (select r.tenant, r.id, r.looked_at from runs r
-      where r.status in ('ready', 'running', 'awaiting_approval', 'awaiting_reconciliation', 'parked')
+      where r.ended_at is null and r.status not in ('quarantined', 'dead_lettered')
         and r.looked_at <= clock_timestamp() - p_patience_ms * interval '1 millisecond'
         and (r.status <> 'running' or r.held_until < clock_timestamp())
       order by r.looked_at limit p_limit)) due
@@ -69,7 +69,7 @@ returns table (tenant text, run_id uuid)
 language sql security definer set search_path = countersign, pg_temp
 as $$
   select r.tenant, r.id from runs r
-  where r.status = 'parked' and r.workflow || '@' || r.version = any (p_workflows)
+  where r.ended_at is null and r.status = 'parked' and r.workflow || '@' || r.version = any (p_workflows)
   order by r.looked_at limit p_limit
 $$;
 
@@ -174,7 +174,7 @@ revoke create on schema countersign from countersign_loops;
 grant usage on schema countersign to countersign_api, countersign_worker, countersign_relay, countersign_loops;
 revoke all on all functions in schema countersign from public;
 
-grant select (id, tenant, workflow, version, status, reason, holder, held_until, epoch, looked_at, manifest, state_schema) on runs to countersign_loops;
+grant select (id, tenant, workflow, version, status, reason, holder, held_until, epoch, looked_at, manifest, state_schema, ended_at) on runs to countersign_loops;
 grant update (held_until) on runs to countersign_loops;
 grant select (tenant, id, run_id, state, recovery, reconcile_after) on actions to countersign_loops;
 grant update (reconcile_after) on actions to countersign_loops;

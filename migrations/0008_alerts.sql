@@ -231,7 +231,8 @@ as $$
   select 'oldest_ready_seconds', '', floor(extract(epoch from clock_timestamp() - min(r.changed_at)))::integer
     from runs r where r.ended_at is null and r.status = 'ready' having count(*) > 0
   union all
-  select 'approvals_pending', '', count(*)::integer from approvals p where p.state = 'pending'
+  select 'approvals_pending', '', count(*) filter (where p.state = 'pending')::integer from approvals p
+    where case p.state when 'pending' then p.decide_before when 'approved' then p.execute_before end is not null
   union all
   select 'actions_open', a.state, count(*)::integer from actions a
     where a.state in ('dispatched', 'outcome_unknown') group by a.state
@@ -258,7 +259,7 @@ $$;
 create index dead_letters_open on dead_letters (class) where closed_as is null;
 create policy "loops see ids" on dead_letters for select to countersign_loops using (true);
 grant select (class, closed_as) on dead_letters to countersign_loops;
-grant select (changed_at, ended_at) on runs to countersign_loops;
+grant select (changed_at) on runs to countersign_loops;
 grant create on schema countersign to countersign_loops;
 alter function fleet_numbers() owner to countersign_loops;
 revoke create on schema countersign from countersign_loops;

@@ -437,7 +437,7 @@ function fingerprint_of(a actions, p approvals) returns text language sql owner 
 function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator
   body sha256 8ae5498431919fc6e6e430fed5edefcb2675f0ec59a24eb68729633bca600bdc
 function fleet_numbers() returns TABLE(name text, label text, value integer) language sql security definer owner countersign_loops
-  body sha256 4dd026d0513aa942c3e8e21b05bcd9f0763e350815077673ea12f064180dda5d
+  body sha256 323acde637d10be256f973fd3bae6aff6f7caf40aa306618e55e6687391b66b6
 function free_session(p_tenant text, p_session text, p_supersede boolean, p_client_key text) returns uuid language plpgsql owner migrator
   body sha256 77a39c0078963842ab3d46a1fa506e97d85ad52da223e15b4120410ead7b3941
 function hand_back_run(p_tenant text, p_run uuid, p_epoch integer, p_max_claims integer) returns text language plpgsql owner migrator
@@ -499,9 +499,9 @@ function revoke_approval(p_tenant text, p_approval uuid, p_subject text, OUT out
 function runs_to_repeat(p_limit integer) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 3a7efc918b0483291352ded92d98fc3e3fe120d34bc347c98e8c0b992b257197
 function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
-  body sha256 62bfc8064825edd372a6c9692db614a45302e33fc79e13aa8821187ec9ce7805
+  body sha256 1c609a21a6873f8328306d4306eb591c57630008656398804a2e881233a0036c
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
-  body sha256 952c0fd7dcc14324f1678a4fc717ec4300eb59157c3d6e625c2d0fb9b4bf4b25
+  body sha256 89921985443a134279f3deeb9ce0ab346e47b520e84dc86de30e0b64c0d3603f
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
   body sha256 808a88a319fd4270043b21a405db7a8a1e5c5477759cb528e59753b2a5596019
 function settle_lookup(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_backoff_ms bigint, p_asked_at timestamp with time zone, p_budget integer, OUT outcome text, OUT run_status text, OUT waits boolean) returns record language plpgsql owner migrator

@@ -34,14 +34,17 @@ export type ApprovalCard = ApprovalSummary & {
   identical: { actionId: string; runId: string; state: string; sentAt: string } | null;
 };
 
-/**
- * parameters: limit, state or null. Pending ones leave the list the moment they lapse, by the database's clock,
- * whether or not a sweep has made that a row; a list of all keeps them. Oldest first.
- */
-const LIST = `
+const LISTED = `
   select p.id, p.run_id as "runId", p.action_id as "actionId", a.tool, p.state, p.policy, p.decide_before as "decideBefore", p.decided_by as "decidedBy"
-  from countersign.approvals p join countersign.actions a on a.tenant = p.tenant and a.id = p.action_id
-  where ($2::text is null or p.state = $2) and (p.state <> 'pending' or $2 is null or p.decide_before > clock_timestamp())
+  from countersign.approvals p join countersign.actions a on a.tenant = p.tenant and a.id = p.action_id`;
+/** parameters: limit, state or null. Oldest first. */
+const LIST = `${LISTED} where $2::text is null or p.state = $2 order by p.created_at, p.id limit $1`;
+/**
+ * parameter: limit. They leave the list the moment they lapse, by the database's clock, whether or not a sweep has made
+ * that a row. As the index has it, which knows the open ones alone. Oldest first.
+ */
+const PENDING = `${LISTED} where p.state = 'pending'
+  and case p.state when 'pending' then p.decide_before when 'approved' then p.execute_before end > clock_timestamp()
   order by p.created_at, p.id limit $1`;
 
 /** parameter: approval id. Zero rows: no such approval of this tenant. */
@@ -62,7 +65,9 @@ export async function listApprovals(
 ): Promise<ApprovalSummary[]> {
   const state = options.state === undefined ? 'pending' : options.state;
   return readAsTenant(db, options.tenant, async (tx) => {
-    const { rows } = await tx.query(LIST, [Math.min(options.limit ?? 50, 500), state]);
+    const limit = Math.min(options.limit ?? 50, 500);
+    const { rows } =
+      state === 'pending' ? await tx.query(PENDING, [limit]) : await tx.query(LIST, [limit, state]);
     return rows as ApprovalSummary[];
   });
 }

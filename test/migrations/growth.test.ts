@@ -2,8 +2,9 @@
  * What a run costs must not grow with the runs beside it, whatever the planner knows of the tables. Counted in rows that
  * were read, not in time: a plan through the wrong index reads the other runs' rows too.
  */
+import { randomUUID } from 'node:crypto';
 import { afterEach, describe, expect, it } from 'vitest';
-import { type Database, openDatabase } from '../../src/postgres/index.ts';
+import { callFunction, type Database, openDatabase } from '../../src/postgres/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import {
   announceWorker,
@@ -13,6 +14,7 @@ import {
   intend,
   journal,
   pause,
+  SQL_WORKFLOW,
   type SqlRun,
   settle,
   startRun,
@@ -80,6 +82,25 @@ async function rowsRead(): Promise<number> {
   return rows[0]?.rows ?? 0;
 }
 
+/** Every question that the fleet asks over and over, whether or not there is anything to do. */
+async function loops(): Promise<number> {
+  const before = await rowsRead();
+  await callFunction(db, 'runs_to_sweep', [100, 15_000]);
+  await callFunction(db, 'runs_to_unpark', [100, [SQL_WORKFLOW]]);
+  await callFunction(db, 'claim_actions_to_reconcile', [100, 15_000, [SQL_WORKFLOW]]);
+  await callFunction(db, 'runs_to_repeat', [100]);
+  await callFunction(db, 'claim_outbox', [100, 15_000, randomUUID()]);
+  await callFunction(db, 'claim_notifications', [100, 15_000, randomUUID()]);
+  await callFunction(db, 'fleet_numbers', []);
+  return (await rowsRead()) - before;
+}
+
+/** As a relay and a notifier that have sent and delivered everything. */
+async function emptyBoxes(): Promise<void> {
+  await db.pool.query('update countersign.outbox set sent_at = clock_timestamp()');
+  await db.pool.query('update countersign.notifications set delivered_at = clock_timestamp()');
+}
+
 describe('the rows that a run reads', () => {
   it('are as many when others are there, on tables without statistics', async () => {
     const worker = await open();
@@ -97,3 +118,12 @@ describe('the rows that a run reads', () => {
     expect(second.rowsPerRun / first.rowsPerRun).toBeLessThan(1.2);
   }, 60_000);
 });
+
+it('what the loops and the metrics read is what is open, not what has ever been', async () => {
+  const worker = await open();
+  for (let ended = 0; ended < 2; ended++) {
+    await wave(worker);
+    await emptyBoxes();
+  }
+  expect(await loops()).toBeLessThan(10);
+}, 60_000);
