@@ -5,7 +5,8 @@
 -- hold no tenant data, and are the only tables without a tenant.
 --
 -- No index begins with the tenant. To a planner without statistics (before the first ANALYZE of a growing table) any
--- index that does looks as good as the right one, and each look-up would read all rows of the tenant.
+-- index that does looks as good as the right one, and each look-up would read all rows of the tenant. The price: a list
+-- of a small tenant's runs looks through an index of everybody's.
 --
 -- Rows that are only ever inserted by a function which holds their run's lock (events, journal, receipts, outbox) have
 -- no foreign key to it: the check would cost each protocol step a look-up that the lock has already made.

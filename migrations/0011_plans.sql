@@ -1,6 +1,7 @@
 -- Countersign, migration 11: plans. Each protocol step finds its rows by their keys. A plan that reads a whole table is
 -- the cheapest while that table is small, is then kept by every connection, and grows with the table until statistics
--- are gathered again: a burst of new runs would pay for all of them at each step.
+-- are gathered again: a burst of new runs would pay for all of them at each step. Where there is no index after all (the
+-- few workers), servers before 18 call the plan so costly that they would compile it.
 do $$
 declare
   migrator text := current_user;
@@ -10,6 +11,7 @@ begin
     where p.pronamespace = 'countersign'::regnamespace and 'search_path=countersign, pg_temp' = any (p.proconfig) loop
     execute format('set local role %s', step.owner);
     execute format('alter function %s set enable_seqscan = off', step.name);
+    execute format('alter function %s set jit = off', step.name);
   end loop;
   execute format('set local role %I', migrator);
 end

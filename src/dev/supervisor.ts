@@ -27,7 +27,7 @@ export class Supervisor {
   }
 
   /**
-   * Starts a process and waits until it says that it is ready.
+   * Starts a process and waits until it says that it is ready; one that does not is ended.
    *
    * @returns what it said. @throws PROCESS_NOT_STARTED
    */
@@ -35,9 +35,15 @@ export class Supervisor {
     // What failed because everything is being stopped must not be tried once more.
     this.#stopping.signal.throwIfAborted();
     const child = this.#spawn(spec);
-    const said = await child.ready;
-    void this.#watch(spec, child);
-    return said;
+    try {
+      const said = await child.ready;
+      void this.#watch(spec, child);
+      return said;
+    } catch (error) {
+      child.kill();
+      await child.ended;
+      throw error;
+    }
   }
 
   /** Process ids by name, of those that live. */

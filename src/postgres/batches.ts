@@ -1,4 +1,4 @@
-import type pg from 'pg';
+import pg from 'pg';
 
 type Values = readonly unknown[];
 type Call = {
@@ -127,10 +127,9 @@ function keyOf({ values: [tenant, run] }: Call): string {
 }
 
 /**
- * Did the server itself say no to the statement? Then its transaction is rolled back. Codes that come with the end of a
- * connection or of the server (08, 57P) say nothing of the kind.
+ * Did the server itself say no to the statement? Then its transaction is rolled back. Codes that may come with the end
+ * of a connection or of the server, or from a commit that failed half way, say nothing of the kind.
  */
 function wasRolledBack(error: unknown): boolean {
-  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-  return /^[0-9A-Z]{5}$/.test(code) && !/^(08|57P)/.test(code);
+  return error instanceof pg.DatabaseError && !/^(08|40003|53100|57P|58|XX)/.test(error.code ?? '08');
 }

@@ -58,7 +58,7 @@ export function openDatabase(options: {
       idleTimeoutMillis: 0,
       connectionTimeoutMillis: 10_000,
       keepAlive: true,
-      query_timeout: NO_ANSWER_MS,
+      query_timeout: options.noAnswerMs ?? NO_ANSWER_MS,
       application_name: options.name ?? 'countersign',
       options: role,
       ...more,
@@ -66,7 +66,7 @@ export function openDatabase(options: {
     opened.on('error', options.onError ?? (() => undefined));
     return opened;
   };
-  const pool = open({ query_timeout: options.noAnswerMs ?? NO_ANSWER_MS });
+  const pool = open({});
   const batchPool = open({ max: BATCH_CONNECTIONS, options: `${role} ${LOCK_TIMEOUT}` });
   return {
     pool,

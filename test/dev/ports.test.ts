@@ -1,7 +1,11 @@
 import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { startOnFreePort } from '../../src/dev/ports.ts';
+import { Supervisor } from '../../src/dev/supervisor.ts';
 
 const servers: Server[] = [];
 
@@ -56,4 +60,24 @@ describe('startOnFreePort', () => {
     await expect(failing).rejects.toThrow('no such file');
     expect(tries).toBe(1);
   });
+
+  it('ends what listens and is never ready, and tries nothing else', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'countersign-ports-'));
+    const file = join(folder, 'listens.mjs');
+    await writeFile(
+      file,
+      `import { createServer } from 'node:net';
+      createServer().listen(Number(process.argv[2]), '127.0.0.1', () => console.log('hello'));`,
+    );
+    const supervisor = new Supervisor({ note: () => undefined, restart: false, onChange: () => undefined });
+    const tried: number[] = [];
+    const starting = startOnFreePort(await freePort(), (port) => {
+      tried.push(port);
+      return supervisor.start({ name: 'listens', file, args: [String(port)], env: process.env });
+    });
+    await expect(starting).rejects.toMatchObject({ code: 'PROCESS_NOT_STARTED' });
+    expect(tried).toHaveLength(1);
+    expect(supervisor.pids()).toEqual({});
+    await rm(folder, { recursive: true });
+  }, 20_000);
 });
