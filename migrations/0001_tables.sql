@@ -6,7 +6,7 @@
 --
 -- No index begins with the tenant. To a planner without statistics (before the first ANALYZE of a growing table) any
 -- index that does looks as good as the right one, and each look-up would read all rows of the tenant. The price: a list
--- of a small tenant's runs looks through an index of everybody's.
+-- of a small tenant's runs looks through the index of everybody's.
 --
 -- Rows that are only ever inserted by a function which holds their run's lock (events, journal, receipts, outbox) have
 -- no foreign key to it: the check would cost each protocol step a look-up that the lock has already made.
@@ -166,6 +166,7 @@ comment on column runs.looked_at is 'When a sweep last looked at it; infinity wh
 -- The indexes of this table stand on columns that a claim does not change, so that a claim updates in place (HOT).
 create unique index "a session has one active run" on runs (session_slot, tenant) where session_slot is not null;
 create index runs_to_sweep on runs (looked_at) where ended_at is null;
+create index runs_by_age on runs (created_at desc, id);
 create index runs_of_session on runs (session_id) where session_id is not null;
 
 create table checkpoints (

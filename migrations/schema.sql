@@ -286,6 +286,7 @@ END)))
   constraint runs_pkey PRIMARY KEY (id, tenant)
   constraint runs_tenant_session_id_fkey FOREIGN KEY (tenant, session_id) REFERENCES sessions(tenant, id)
   CREATE UNIQUE INDEX "a session has one active run" ON runs USING btree (session_slot, tenant) WHERE (session_slot IS NOT NULL)
+  CREATE INDEX runs_by_age ON runs USING btree (created_at DESC, id)
   CREATE INDEX runs_of_session ON runs USING btree (session_id) WHERE (session_id IS NOT NULL)
   CREATE INDEX runs_to_sweep ON runs USING btree (looked_at) WHERE (ended_at IS NULL)
   row level security, forced
