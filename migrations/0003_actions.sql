@@ -328,7 +328,7 @@ begin
     end if;
     -- An answer about an older attempt says nothing of the one that is out now.
     if current and a.state = 'outcome_unknown' and p_outcome in ('absent', 'different', 'cannot_say') then
-      update actions t set reconcile_tries = t.reconcile_tries + 1,
+      update actions t set
         reconcile_after = clock_timestamp() + coalesce(p_backoff_ms, 0) * interval '1 millisecond'
       where t.tenant = p_tenant and t.id = p_action;
       perform append_event(p_tenant, p_run, 'action_asked', jsonb_strip_nulls(jsonb_build_object(

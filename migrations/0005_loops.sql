@@ -101,7 +101,8 @@ as $$
 $$;
 
 -- Reconciler, inside the tenant: one action, past its deadline, with what a look-up needs.
--- A dispatched action whose worker is gone becomes outcome_unknown here. No row: nothing to ask any more.
+-- A dispatched action whose worker is gone becomes outcome_unknown here. The look-up is counted before it is made: one
+-- that ends its process would else be made for ever. No row: nothing to ask any more.
 create function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid)
 returns table (workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text,
   sealed_arguments bytea, absent_after timestamptz, reconcile_tries integer, asked_at timestamptz, reissue text)
@@ -125,6 +126,8 @@ begin
   if found then
     perform append_event(p_tenant, p_run, 'action_waits_for_person', jsonb_build_object('action', p_action, 'reason', 'NOBODY_TO_ASK'));
   end if;
+  update actions a set reconcile_tries = a.reconcile_tries + 1
+  where a.tenant = p_tenant and a.id = p_action and a.state = 'outcome_unknown' and a.recovery = 'lookup';
   return query
     select r.workflow, r.version, a.tool, a.recovery::text, a.state::text, a.attempt, a.effective_digest, a.sealed_arguments,
       a.absent_after, a.reconcile_tries, clock_timestamp(), a.reissue::text

@@ -448,7 +448,7 @@ function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid
 function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
   body sha256 70a34f69c0db9a9c8ed562255535693adc57be368e90323a2b63a9740ee2f656
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
-  body sha256 bbe24fcb7c49623f822966311537d63d4b9f87da2e8d305d28b5843275d27fe7
+  body sha256 366355a771b88726606deeabe607ad543eb747565c05e2878cbbf2ec2574b9dd
 function load_run(p_tenant text, p_run uuid, OUT run json, OUT sealed bytea, OUT actions json, OUT calls json, OUT tool_results json, OUT session json) returns record language plpgsql owner migrator
   body sha256 b283393b753825fa0404c8155738165e0d2380b1a9d0e0cb836dedc2e5f61935
 function load_segment(r runs, OUT run json, OUT sealed bytea, OUT actions json, OUT calls json, OUT tool_results json, OUT session json) returns record language plpgsql owner migrator
@@ -504,7 +504,7 @@ function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tena
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 89921985443a134279f3deeb9ce0ab346e47b520e84dc86de30e0b64c0d3603f
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 808a88a319fd4270043b21a405db7a8a1e5c5477759cb528e59753b2a5596019
+  body sha256 005ca9e7b3ab05a1fce2d5552a092ba9582dde915fe34357de6e8a0bdf1363e1
 function settle_lookup(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_backoff_ms bigint, p_asked_at timestamp with time zone, p_budget integer, OUT outcome text, OUT run_status text, OUT waits boolean) returns record language plpgsql owner migrator
   body sha256 feaa6d204dfab050613a75f3edaa32ab9168017644b011df5b05cb159bd780ab
 function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator

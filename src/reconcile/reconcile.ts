@@ -87,10 +87,14 @@ async function reconcileAction(env: ReconcileEnvironment, due: Due, counts: Reco
   }
   const loadedAt = performance.now();
   const definition = env.registry.get(`${loaded.workflow}@${loaded.version}`)?.actions.get(loaded.tool);
-  const asked = await ask(env, definition, due, loaded, () => performance.now() - loadedAt);
+  const budget = definition?.recovery.lookups ?? DEFAULT_LOOKUPS;
+  const asked =
+    loaded.reconcile_tries > budget
+      ? unasked(env, due, 'LOOKUPS_UNANSWERED')
+      : await ask(env, definition, due, loaded, () => performance.now() - loadedAt);
   counts.asked += 1;
   counts[asked.outcome] += 1;
-  const gaveUp = await settle(env, due, loaded, asked, definition?.recovery.lookups ?? DEFAULT_LOOKUPS);
+  const gaveUp = await settle(env, due, loaded, asked, budget);
   counts.gave_up += Number(gaveUp);
 }
 
@@ -220,7 +224,8 @@ async function settle(
 
 /** 1 s, 2 s, 4 s … at most 5 minutes, with up to a fifth of jitter; never before an absence could count. */
 function backoffMs(loaded: Loaded): number {
-  const wait = Math.min(300_000, 1_000 * 2 ** Math.min(loaded.reconcile_tries, 9)) * (1 + Math.random() / 5);
+  const wait =
+    Math.min(300_000, 1_000 * 2 ** Math.min(loaded.reconcile_tries - 1, 9)) * (1 + Math.random() / 5);
   const untilAbsenceCounts = loaded.absent_after.getTime() - loaded.asked_at.getTime() + 100;
   return Math.round(Math.min(Math.max(wait, Math.min(untilAbsenceCounts, 300_000)), 360_000));
 }

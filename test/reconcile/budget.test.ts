@@ -5,6 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { askAction, listOpenActions, resolveAction } from '../../src/actions/index.ts';
 import { lookup, manual } from '../../src/index.ts';
 import { createLog, describeError, type Log } from '../../src/log.ts';
+import { callFunction } from '../../src/postgres/index.ts';
 import { type ReconcileCounts, reconcileOnce } from '../../src/reconcile/index.ts';
 import { explain } from '../../src/runs/index.ts';
 import { KeyRing } from '../../src/seal/index.ts';
@@ -219,6 +220,31 @@ describe('an attempt’s look-ups', () => {
       actionId,
     ]);
     expect(action).toEqual({ reconcile_tries: 1 });
+  });
+});
+
+describe('a look-up that ends its process each time', () => {
+  it('is begun as often as the budget says, and then a person is called without another', async () => {
+    const { runId, actionId } = await unknownRun();
+    let asked = 0;
+    answers = [
+      () => {
+        asked += 1;
+        return cannotSay();
+      },
+    ];
+    for (let n = 0; n < BUDGET; n += 1) {
+      // As far as a reconciler comes that dies in the look-up.
+      await callFunction(fleet.admin, 'load_action_to_reconcile', [tenant, runId, actionId]);
+    }
+    expect(await pass(actionId)).toMatchObject({ cannot_say: 1, gave_up: 1 });
+    expect(asked).toBe(0);
+    expect(await events(runId, 'action_waits_for_person')).toMatchObject([
+      { reason: 'LOOKUPS_SPENT', why: 'LOOKUPS_UNANSWERED' },
+    ]);
+    await askAction(fleet.api, { tenant, actionId, subject: 'olga' });
+    expect(await pass(actionId)).toMatchObject({ cannot_say: 1, gave_up: 0 });
+    expect(asked).toBe(1);
   });
 });
 
