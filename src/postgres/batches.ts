@@ -6,8 +6,11 @@ type Call = {
   resolve: (rows: unknown[]) => void;
   reject: (error: unknown) => void;
 };
-/** The calls of one function: those that wait, and how many statements have not let the next one go yet. */
-type Lane = { waiting: Call[]; underWay: number };
+/**
+ * The calls of one function: those that wait, whether their turn has been arranged, and how many statements have not let
+ * the next one go yet.
+ */
+type Lane = { waiting: Call[]; arranged: boolean; underWay: number };
 
 /** Calls in one statement. A power of two, as every batch is, so that a connection prepares few statements. */
 const MOST = 16;
@@ -24,8 +27,8 @@ function textFor(name: string, arity: number, calls: number): string {
 }
 
 /**
- * Group commit for protocol steps: calls of one function that come while another is under way wait for it and then
- * travel as one statement, one transaction. A call that meets no other goes at once and alone.
+ * Group commit for protocol steps: calls of one function that are made in the same turn of the event loop, or while
+ * another is under way, travel as one statement, one transaction. A call that meets no other goes at once and alone.
  *
  * What each call means is unchanged: a batch does what its calls would have done one after the other, or nothing. When
  * the server refuses it (one of its calls fails, or waits for a lock longer than 100 ms), nothing has happened, and each
@@ -52,11 +55,17 @@ export class Batches {
 
   /** @throws what `pg` throws. */
   call(name: string, values: Values): Promise<unknown[]> {
-    const lane = this.#lanes.get(name) ?? { waiting: [], underWay: 0 };
+    const lane = this.#lanes.get(name) ?? { waiting: [], arranged: false, underWay: 0 };
     this.#lanes.set(name, lane);
     return new Promise((resolve, reject) => {
       lane.waiting.push({ values, resolve, reject });
-      this.#next(name, lane);
+      if (!lane.arranged) {
+        lane.arranged = true;
+        setImmediate(() => {
+          lane.arranged = false;
+          this.#next(name, lane);
+        });
+      }
     });
   }
 

@@ -156,8 +156,8 @@ export async function callFunction<Row>(
 }
 
 /**
- * The same for a step that many runs take at once: calls of one function that come while another is under way share
- * its successor's statement and commit (`Batches`). On a client, within the caller's transaction, it is `callFunction`.
+ * The same for a step that many runs take at once: calls of one function that come together, or while another is under
+ * way, share a statement and a commit (`Batches`). On a client, within the caller's transaction, it is `callFunction`.
  *
  * @param values the tenant and the run first.
  */
