@@ -50,10 +50,8 @@ returns table (tenant text, run_id uuid)
 language sql security definer set search_path = countersign, pg_temp
 as $$
   select tenant, run_id from (
-    (select p.tenant, p.run_id, case p.state when 'pending' then p.decide_before when 'approved' then p.execute_before end as due
-      from approvals p
-      where case p.state when 'pending' then p.decide_before when 'approved' then p.execute_before end <= clock_timestamp()
-      order by due limit p_limit)
+    (select p.tenant, p.run_id, p.lapses_at as due from approvals p
+      where p.lapses_at <= clock_timestamp() order by p.lapses_at limit p_limit)
     union
     (select r.tenant, r.id, r.looked_at from runs r
       where r.ended_at is null and r.status not in ('quarantined', 'dead_lettered')
@@ -181,7 +179,7 @@ grant select (id, tenant, workflow, version, status, reason, holder, held_until,
 grant update (held_until) on runs to countersign_loops;
 grant select (tenant, id, run_id, state, recovery, reconcile_after) on actions to countersign_loops;
 grant update (reconcile_after) on actions to countersign_loops;
-grant select (tenant, id, run_id, state, decide_before, execute_before) on approvals to countersign_loops;
+grant select (tenant, id, run_id, state, lapses_at) on approvals to countersign_loops;
 grant select, update on outbox to countersign_loops;
 grant select, insert, update, delete on workers to countersign_loops;
 grant select, insert on workflows to countersign_loops;

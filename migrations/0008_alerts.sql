@@ -139,7 +139,7 @@ comment on column notifications.tries is 'Deliveries that failed. There is no la
 -- Alerts first: a morning's worth of requests must not stand before a contradiction.
 create index notifications_to_deliver on notifications ((kind = 'approval_requested'), available_at) where delivered_at is null;
 create index notifications_alerts on notifications (kind) where kind <> 'approval_requested';
-create index notifications_of_tenant on notifications (tenant, created_at);
+create index notifications_by_age on notifications (created_at desc, id);
 
 alter table notifications enable row level security;
 alter table notifications force row level security;
@@ -232,7 +232,7 @@ as $$
     from runs r where r.ended_at is null and r.status = 'ready' having count(*) > 0
   union all
   select 'approvals_pending', '', count(*) filter (where p.state = 'pending')::integer from approvals p
-    where case p.state when 'pending' then p.decide_before when 'approved' then p.execute_before end is not null
+    where p.lapses_at is not null
   union all
   select 'actions_open', a.state, count(*)::integer from actions a
     where a.state in ('dispatched', 'outcome_unknown') group by a.state

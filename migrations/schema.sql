@@ -71,6 +71,12 @@ table approvals
   decide_before timestamp with time zone not null
   execute_within_ms bigint not null
   execute_before timestamp with time zone
+  lapses_at timestamp with time zone default 
+CASE state
+    WHEN 'pending'::text THEN decide_before
+    WHEN 'approved'::text THEN execute_before
+    ELSE NULL::timestamp with time zone
+END  -- While it is open: when it no longer is. Null: it is closed.
   decided_by text
   decided_at timestamp with time zone
   sealed_words bytea  -- The reviewer's words; on a rejection the model is told them.
@@ -83,17 +89,7 @@ table approvals
   CREATE UNIQUE INDEX "an action has one open approval" ON approvals USING btree (action_id, tenant) WHERE ((state)::text = ANY (ARRAY['pending'::text, 'approved'::text, 'consumed'::text]))
   CREATE INDEX approvals_of_action ON approvals USING btree (action_id)
   CREATE INDEX approvals_of_run ON approvals USING btree (run_id)
-  CREATE INDEX approvals_to_lapse ON approvals USING btree ((
-CASE state
-    WHEN 'pending'::text THEN decide_before
-    WHEN 'approved'::text THEN execute_before
-    ELSE NULL::timestamp with time zone
-END)) WHERE (
-CASE state
-    WHEN 'pending'::text THEN decide_before
-    WHEN 'approved'::text THEN execute_before
-    ELSE NULL::timestamp with time zone
-END IS NOT NULL)
+  CREATE INDEX approvals_to_lapse ON approvals USING btree (lapses_at) WHERE (lapses_at IS NOT NULL)
   row level security, forced
   policy "loops see ids" for r to countersign_loops using (true)
   policy "only the named tenant" for * to public using ((tenant = NULLIF(current_setting('countersign.tenant'::text, true), ''::text)))
@@ -193,7 +189,7 @@ table notifications
   constraint "a notification is of a known kind" CHECK ((kind = ANY (ARRAY['contradiction'::text, 'action_waits_for_person'::text, 'run_dead_lettered'::text, 'security_alert'::text, 'outbox_dead'::text, 'approval_requested'::text])))
   constraint notifications_pkey PRIMARY KEY (id)
   CREATE INDEX notifications_alerts ON notifications USING btree (kind) WHERE (kind <> 'approval_requested'::text)
-  CREATE INDEX notifications_of_tenant ON notifications USING btree (tenant, created_at)
+  CREATE INDEX notifications_by_age ON notifications USING btree (created_at DESC, id)
   CREATE INDEX notifications_to_deliver ON notifications USING btree (((kind = 'approval_requested'::text)), available_at) WHERE (delivered_at IS NULL)
   row level security, forced
   policy "loops deliver" for * to countersign_loops using (true)
@@ -438,7 +434,7 @@ function fingerprint_of(a actions, p approvals) returns text language sql owner 
 function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator
   body sha256 8ae5498431919fc6e6e430fed5edefcb2675f0ec59a24eb68729633bca600bdc
 function fleet_numbers() returns TABLE(name text, label text, value integer) language sql security definer owner countersign_loops
-  body sha256 323acde637d10be256f973fd3bae6aff6f7caf40aa306618e55e6687391b66b6
+  body sha256 e0270740fc7a75d0a4ecdac326a1a3be0bb37df52187c797710262e9294a2c52
 function free_session(p_tenant text, p_session text, p_supersede boolean, p_client_key text) returns uuid language plpgsql owner migrator
   body sha256 77a39c0078963842ab3d46a1fa506e97d85ad52da223e15b4120410ead7b3941
 function hand_back_run(p_tenant text, p_run uuid, p_epoch integer, p_max_claims integer) returns text language plpgsql owner migrator
@@ -500,7 +496,7 @@ function revoke_approval(p_tenant text, p_approval uuid, p_subject text, OUT out
 function runs_to_repeat(p_limit integer) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 3a7efc918b0483291352ded92d98fc3e3fe120d34bc347c98e8c0b992b257197
 function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
-  body sha256 1c609a21a6873f8328306d4306eb591c57630008656398804a2e881233a0036c
+  body sha256 628dcc25055986ea1a3624ce2a94ba2026f8b2d206ca1e08b4902cc644d831e0
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 89921985443a134279f3deeb9ce0ab346e47b520e84dc86de30e0b64c0d3603f
 function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
@@ -559,7 +555,7 @@ countersign_loops: INSERT, SELECT on workflows
 countersign_loops: INSERT, SELECT, UPDATE on notifications
 countersign_loops: SELECT (changed_at, ended_at, epoch, held_until, holder, id, looked_at, manifest, reason, state_schema, status, tenant, version, workflow) on runs
 countersign_loops: SELECT (class, closed_as) on dead_letters
-countersign_loops: SELECT (decide_before, execute_before, id, run_id, state, tenant) on approvals
+countersign_loops: SELECT (id, lapses_at, run_id, state, tenant) on approvals
 countersign_loops: SELECT (id, reconcile_after, recovery, run_id, state, tenant) on actions
 countersign_loops: SELECT, UPDATE on outbox
 countersign_loops: UPDATE (held_until) on runs

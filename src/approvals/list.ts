@@ -41,10 +41,9 @@ const LISTED = `
 const LIST = `${LISTED} where $2::text is null or p.state = $2 order by p.created_at, p.id limit $1`;
 /**
  * parameter: limit. They leave the list the moment they lapse, by the database's clock, whether or not a sweep has made
- * that a row. As the index has it, which knows the open ones alone. Oldest first.
+ * that a row. Oldest first.
  */
-const PENDING = `${LISTED} where p.state = 'pending'
-  and case p.state when 'pending' then p.decide_before when 'approved' then p.execute_before end > clock_timestamp()
+const PENDING = `${LISTED} where p.state = 'pending' and p.lapses_at > clock_timestamp()
   order by p.created_at, p.id limit $1`;
 
 /** parameter: approval id. Zero rows: no such approval of this tenant. */

@@ -119,6 +119,15 @@ describe('the rows that a run reads', () => {
   }, 60_000);
 });
 
+it('no index begins with the tenant', async () => {
+  await open();
+  const { rows } = await db.pool.query(`
+    select i.indexrelid::regclass as index from pg_index i
+    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
+    where i.indrelid::regclass::text like 'countersign.%' and a.attname = 'tenant'`);
+  expect(rows).toEqual([]);
+});
+
 it('what the loops and the metrics read is what is open, not what has ever been', async () => {
   const worker = await open();
   for (let ended = 0; ended < 2; ended++) {
