@@ -28,7 +28,7 @@ export function gateFault(fault: Schedule['fault']): Fault {
   return fault === 'deliver_again' ? 'none' : fault;
 }
 
-/** `lookup:worker:claim_run:2:kill_after`, which `--only` takes. */
+/** `lookup:worker:claim_runs:2:kill_after`, which `--only` takes. */
 export function nameOf({ scenario, role, operation, occurrence, fault }: Schedule): string {
   return [scenario, role, operation.replaceAll(':', '~'), occurrence, fault].join(':');
 }

@@ -3,6 +3,11 @@
 -- Each protocol step is one function, so that it is one round trip and one transaction: it names the tenant,
 -- locks the run row first (lock order: run, approvals by id, actions by id, outbox), and only then compares
 -- epochs, states and times, by clock_timestamp(). A fence is that locked row.
+-- The steps of every effect take calls for several runs of a tenant at once, for most of what a statement costs it costs
+-- once however many rows it touches: they lock all the runs, read once, decide call by call, and write what was decided
+-- at the end. Each run is in p_calls at most once. What is rare is done where it is decided, by the functions for one run.
+-- Their joins name the keys twice, as a join and as an array: a planner that believes the table is small would read it
+-- all for the join alone.
 -- The run's lock guards its approvals and actions too: whoever changes one holds it (the loops lease an action by its
 -- reconcile_after alone), so that below it they are read without a lock of their own.
 -- Functions that callers name set their search_path; those that only other functions call inherit it.
@@ -12,25 +17,31 @@ create function as_tenant(p_tenant text) returns void
 language sql set search_path = countersign, pg_temp
 as $$ select set_config('countersign.tenant', p_tenant, true) $$;
 
--- Appends to a run's event chain and returns the event's number. The caller holds the run's lock, which makes n gapless
--- and the chain one line. (On the way of every effect it is called by assignment, which costs no statement.)
-create function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns integer
+create type new_event as (run uuid, kind text, data jsonb);
+
+-- Appends one event each to the chains of several runs. The caller holds the runs' locks, which makes n gapless and each
+-- chain one line.
+create function append_events(p_tenant text, p_events new_event[]) returns void
 language plpgsql
 as $$
 declare
   at_time timestamptz := clock_timestamp();
-  appended integer;
 begin
   insert into events (tenant, run_id, n, kind, data, at, previous, digest)
-  select p_tenant, p_run, coalesce(head.n, 0) + 1, p_kind, p_data, at_time, coalesce(head.digest, '\x'),
-    event_digest(coalesce(head.digest, '\x'), p_tenant, p_run, coalesce(head.n, 0) + 1, p_kind, p_data, at_time)
-  from (values (1)) as always
-  left join (select e.n, e.digest from events e where e.tenant = p_tenant and e.run_id = p_run order by e.n desc limit 1) head on true
-  returning n into appended;
-  if p_kind in ('contradiction', 'action_waits_for_person', 'run_dead_lettered', 'security_alert', 'approval_requested') then
-    perform notify_of_event(p_tenant, p_run, p_kind, p_data);
-  end if;
-  return appended;
+  select p_tenant, e.run, coalesce(head.n, 0) + 1, e.kind, e.data, at_time, coalesce(head.digest, '\x'),
+    event_digest(coalesce(head.digest, '\x'), p_tenant, e.run, coalesce(head.n, 0) + 1, e.kind, e.data, at_time)
+  from unnest(p_events) as e
+  left join lateral (select h.n, h.digest from events h where h.tenant = p_tenant and h.run_id = e.run order by h.n desc limit 1) head on true;
+  perform notify_of_event(p_tenant, e.run, e.kind, e.data) from unnest(p_events) as e
+  where e.kind in ('contradiction', 'action_waits_for_person', 'run_dead_lettered', 'security_alert', 'approval_requested');
+end
+$$;
+
+create function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void
+language plpgsql
+as $$
+begin
+  perform append_events(p_tenant, array[row(p_run, p_kind, p_data)::new_event]);
 end
 $$;
 
@@ -262,77 +273,79 @@ begin
 end
 $$;
 
+create type claim_call as (n integer, run uuid, wake integer, worker uuid, ttl_ms integer, max_attempts integer,
+  lease_busy boolean, workflows text[], state_schemas text[], tools text[]);
+
 -- Claim. outcome: claimed | stale (older wake, or nothing to do: acknowledge) | held (wait_ms: delay the job)
 --   | cannot_carry (left untouched, no attempt spent) | dead_lettered (budget spent by this very claim) | unknown.
 -- The loaded run travels with the claim: one round trip.
-create function claim_run(
-  p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean,
-  p_workflows text[], p_state_schemas text[], p_tools text[],
-  out outcome text, out wait_ms integer, out run json, out sealed bytea, out actions json, out calls json,
-  out tool_results json, out session json)
+create function claim_runs(p_tenant text, p_calls json)
+returns table (n integer, outcome text, wait_ms integer, run json, sealed bytea, actions json, calls json, tool_results json,
+  session json)
 language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
   tenant_named text := set_config('countersign.tenant', p_tenant, true);
+  asked claim_call[] := array(select c from json_populate_recordset(null::claim_call, p_calls) as c);
+  run_ids uuid[] := array(select a.run from unnest(asked) a);
+  c record;
   r runs;
   expired boolean;
-  event integer;
-  loaded record;
+  claimed uuid[] := '{}';
+  session_versions integer[] := '{}';
+  told new_event[] := '{}';
 begin
-  select * into r from runs t where t.tenant = p_tenant and t.id = p_run for no key update;
-  if not found then
-    outcome := 'unknown';
-    return;
-  end if;
-  expired := r.status = 'running' and r.held_until < clock_timestamp();
-  if p_wake < r.wake or r.status not in ('ready', 'running') then
-    outcome := 'stale';
-    run := json_build_object('status', r.status, 'wake', r.wake);
-    return;
-  end if;
-  if r.status = 'running' and (not expired or p_lease_busy) then
-    outcome := 'held';
-    wait_ms := greatest(50, ceil(extract(epoch from r.held_until - clock_timestamp()) * 1000)::integer);
-    return;
-  end if;
-  if not (r.workflow || '@' || r.version = any (p_workflows) and r.state_schema = any (p_state_schemas) and r.manifest <@ p_tools) then
-    outcome := 'cannot_carry';
-    if not can_be_carried(r) then
-      perform settle_parked(p_tenant, p_run, 'NO_CAPABLE_WORKER');
-    end if;
-    return;
-  end if;
-  if r.attempts_in_round >= p_max_attempts then
-    perform dead_letter_run(p_tenant, p_run, case when expired then 'stalled' else 'transient_exhausted' end,
-      coalesce(r.reason, 'ATTEMPTS_SPENT'));
-    outcome := 'dead_lettered';
-    return;
-  end if;
-
-  if r.session_id is not null then
-    select s.version into r.session_version from sessions s
-    where s.tenant = p_tenant and s.id = r.session_id and (r.segment = 0 or s.version = r.session_version);
-    if not found then
-      perform dead_letter_run(p_tenant, p_run, 'permanent', 'SESSION_MOVED_ON');
+  perform 1 from runs t where t.tenant = p_tenant and t.id = any (run_ids) order by t.id for no key update;
+  for c in
+    select a.*, t as locked, s.version as session_version
+    from unnest(asked) a
+    left join runs t on t.tenant = p_tenant and t.id = a.run and t.id = any (run_ids)
+    left join sessions s on s.tenant = p_tenant and s.id = t.session_id and (t.segment = 0 or s.version = t.session_version)
+  loop
+    n := c.n;
+    r := c.locked;
+    wait_ms := null;
+    expired := r.status = 'running' and r.held_until < clock_timestamp();
+    if r.id is null then
+      outcome := 'unknown';
+    elsif c.wake < r.wake or r.status not in ('ready', 'running') then
+      outcome := 'stale';
+    elsif r.status = 'running' and (not expired or c.lease_busy) then
+      outcome := 'held';
+      wait_ms := greatest(50, ceil(extract(epoch from r.held_until - clock_timestamp()) * 1000)::integer);
+    elsif not (r.workflow || '@' || r.version = any (c.workflows) and r.state_schema = any (c.state_schemas) and r.manifest <@ c.tools) then
+      outcome := 'cannot_carry';
+      if not can_be_carried(r) then
+        perform settle_parked(p_tenant, r.id, 'NO_CAPABLE_WORKER');
+      end if;
+    elsif r.attempts_in_round >= c.max_attempts then
       outcome := 'dead_lettered';
-      return;
+      perform dead_letter_run(p_tenant, r.id, case when expired then 'stalled' else 'transient_exhausted' end,
+        coalesce(r.reason, 'ATTEMPTS_SPENT'));
+    elsif r.session_id is not null and c.session_version is null then
+      outcome := 'dead_lettered';
+      perform dead_letter_run(p_tenant, r.id, 'permanent', 'SESSION_MOVED_ON');
+    else
+      claimed := claimed || r.id;
+      session_versions := session_versions || c.session_version;
+      told := told || row(r.id, 'run_claimed', jsonb_build_object('epoch', r.epoch + 1, 'worker', c.worker,
+        'attempt', r.attempts_in_round + 1, 'segment', r.segment, 'taken_over', expired))::new_event;
+      continue;
     end if;
-  end if;
+    return next;
+  end loop;
 
-  update runs t set status = 'running', epoch = t.epoch + 1, holder = p_worker, attempts_in_round = t.attempts_in_round + 1,
-    claims_in_segment = t.claims_in_segment + 1, session_version = r.session_version,
-    held_until = clock_timestamp() + p_ttl_ms * interval '1 millisecond', changed_at = clock_timestamp()
-  where t.tenant = p_tenant and t.id = p_run returning * into r;
-  event := append_event(p_tenant, p_run, 'run_claimed', jsonb_build_object('epoch', r.epoch, 'worker', p_worker,
-    'attempt', r.attempts_in_round, 'segment', r.segment, 'taken_over', expired));
-  outcome := 'claimed';
-  loaded := load_segment(r);
-  run := loaded.run;
-  sealed := loaded.sealed;
-  actions := loaded.actions;
-  calls := loaded.calls;
-  tool_results := loaded.tool_results;
-  session := loaded.session;
+  if cardinality(claimed) > 0 then
+    update runs t set status = 'running', epoch = t.epoch + 1, holder = a.worker, attempts_in_round = t.attempts_in_round + 1,
+      claims_in_segment = t.claims_in_segment + 1, session_version = v.session_version,
+      held_until = clock_timestamp() + a.ttl_ms * interval '1 millisecond', changed_at = clock_timestamp()
+    from unnest(claimed, session_versions) as v (run, session_version)
+    join unnest(asked) a on a.run = v.run
+    where t.tenant = p_tenant and t.id = v.run and t.id = any (claimed);
+    perform append_events(p_tenant, told);
+    return query select a.n, 'claimed', null::integer, l.run, l.sealed, l.actions, l.calls, l.tool_results, l.session
+      from load_segments(p_tenant, claimed) l join unnest(asked) a on a.run = l.run_id;
+  end if;
 end
 $$;
 
@@ -341,50 +354,48 @@ create function load_run(p_tenant text, p_run uuid,
   out run json, out sealed bytea, out actions json, out calls json, out tool_results json, out session json)
 language plpgsql set search_path = countersign, pg_temp
 as $$
-declare
-  r runs;
 begin
   perform set_config('countersign.tenant', p_tenant, true);
-  select * into r from runs t where t.tenant = p_tenant and t.id = p_run;
   select l.run, l.sealed, l.actions, l.calls, l.tool_results, l.session
     into run, sealed, actions, calls, tool_results, session
-  from load_segment(r) l;
+  from load_segments(p_tenant, array[p_run]) l;
 end
 $$;
 
 -- Everything a segment needs of its run. Reads only.
-create function load_segment(r runs,
-  out run json, out sealed bytea, out actions json, out calls json, out tool_results json, out session json)
+create function load_segments(p_tenant text, p_runs uuid[])
+returns table (run_id uuid, run json, sealed bytea, actions json, calls json, tool_results json, session json)
 language plpgsql
 as $$
 begin
-  run := json_build_object('workflow', r.workflow, 'version', r.version, 'segment', r.segment, 'epoch', r.epoch,
-    'attempt', r.attempts_in_round, 'usage', r.usage);
-  select c.sealed, (select json_agg(json_build_object(
-      'id', a.id, 'segment', a.segment, 'path', a.path, 'call_id', a.call_id, 'tool', a.tool, 'tool_version', a.tool_version,
-      'gated', a.gated, 'recovery', a.recovery, 'state', a.state, 'reason', a.reason, 'attempt', a.attempt,
-      'proposed_digest', a.proposed_digest, 'effective_digest', a.effective_digest,
-      'sealed_arguments', encode(a.sealed_arguments, 'base64'),
-      'approval_id', p.id, 'approval_state', p.state, 'checkpoint', p.checkpoint,
-      'sealed_words', encode(p.sealed_words, 'base64')) order by a.id)
-    from actions a
-    left join lateral (select q.id, q.state, q.checkpoint, q.sealed_words from approvals q
-      where q.tenant = a.tenant and q.action_id = a.id order by q.created_at desc limit 1) p on true
-    where a.tenant = r.tenant and a.run_id = r.id and a.segment >= r.segment - 1)
-  into sealed, actions
-  from checkpoints c where c.tenant = r.tenant and c.run_id = r.id and c.number = r.segment;
-  -- A segment's first claim has nothing stored yet.
-  if r.claims_in_segment > 1 then
-    select json_agg(json_build_object('path', m.path, 'n', m.n, 'request_digest', m.request_digest, 'sealed', encode(m.sealed, 'base64'))
+  return query
+  select r.id,
+    json_build_object('workflow', r.workflow, 'version', r.version, 'segment', r.segment, 'epoch', r.epoch,
+      'attempt', r.attempts_in_round, 'usage', r.usage),
+    c.sealed,
+    (select json_agg(json_build_object(
+        'id', a.id, 'segment', a.segment, 'path', a.path, 'call_id', a.call_id, 'tool', a.tool, 'tool_version', a.tool_version,
+        'gated', a.gated, 'recovery', a.recovery, 'state', a.state, 'reason', a.reason, 'attempt', a.attempt,
+        'proposed_digest', a.proposed_digest, 'effective_digest', a.effective_digest,
+        'sealed_arguments', encode(a.sealed_arguments, 'base64'),
+        'approval_id', p.id, 'approval_state', p.state, 'checkpoint', p.checkpoint,
+        'sealed_words', encode(p.sealed_words, 'base64')) order by a.id)
+      from actions a
+      left join lateral (select q.id, q.state, q.checkpoint, q.sealed_words from approvals q
+        where q.tenant = p_tenant and q.action_id = a.id order by q.created_at desc limit 1) p on true
+      where a.tenant = p_tenant and a.run_id = r.id and a.segment >= r.segment - 1),
+    -- A segment's first claim has nothing stored yet.
+    case when r.claims_in_segment > 1 then (
+      select json_agg(json_build_object('path', m.path, 'n', m.n, 'request_digest', m.request_digest, 'sealed', encode(m.sealed, 'base64'))
         order by m.path, m.n)
-      into calls
-    from model_calls m where m.tenant = r.tenant and m.run_id = r.id and m.segment = r.segment and m.take = 0;
-    select json_object_agg(t.call_id, encode(t.sealed, 'base64')) into tool_results
-    from tool_results t where t.tenant = r.tenant and t.run_id = r.id and t.segment = r.segment;
-  end if;
-  if r.session_id is not null then
-    session := load_session(r.tenant, r.id, r.session_id, r.segment = 0);
-  end if;
+      from model_calls m where m.tenant = p_tenant and m.run_id = r.id and m.segment = r.segment and m.take = 0) end,
+    case when r.claims_in_segment > 1 then (
+      select json_object_agg(t.call_id, encode(t.sealed, 'base64'))
+      from tool_results t where t.tenant = p_tenant and t.run_id = r.id and t.segment = r.segment) end,
+    case when r.session_id is not null then load_session(p_tenant, r.id, r.session_id, r.segment = 0) end
+  from runs r
+  left join checkpoints c on c.tenant = p_tenant and c.run_id = r.id and c.number = r.segment and c.run_id = any (p_runs)
+  where r.tenant = p_tenant and r.id = any (p_runs);
 end
 $$;
 
@@ -558,58 +569,81 @@ begin
 end
 $$;
 
--- Stores model responses. The caller holds the lock and has compared the epoch.
-create function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_owner_epoch integer, p_calls jsonb) returns void
+-- Stores model responses of several runs. The caller holds the locks and has compared the epochs.
+create function store_model_calls(p_tenant text, p_runs uuid[], p_epochs integer[], p_calls jsonb[]) returns void
 language plpgsql
 as $$
 begin
   insert into model_calls (tenant, run_id, segment, path, n, request_digest, sealed, usage, epoch)
-  select p_tenant, p_run, p_segment, c.path, c.n, c.request_digest, decode(c.sealed, 'base64'), c.usage, p_owner_epoch
-  from jsonb_to_recordset(p_calls) as c (path text, n integer, request_digest text, sealed text, usage jsonb);
+  select p_tenant, r.id, r.segment, c.path, c.n, c.request_digest, decode(c.sealed, 'base64'), c.usage, k.epoch
+  from unnest(p_runs, p_epochs, p_calls) as k (run, epoch, calls)
+  join runs r on r.tenant = p_tenant and r.id = k.run and r.id = any (p_runs)
+  cross join jsonb_to_recordset(k.calls) as c (path text, n integer, request_digest text, sealed text, usage jsonb);
 end
 $$;
 
+create type finish_call as (n integer, run uuid, epoch integer, status text, sealed_output bytea, reason text, usage jsonb,
+  calls jsonb, session jsonb);
+
 -- Finish. Final output (completed) or a final failure (failed), with the last responses that asked for nothing.
--- Returns false: fenced.
-create function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text,
-  p_usage jsonb, p_calls jsonb, p_session jsonb)
-returns boolean language plpgsql set search_path = countersign, pg_temp
+-- finished false: fenced.
+create function finish_runs(p_tenant text, p_calls json) returns table (n integer, finished boolean)
+language plpgsql set search_path = countersign, pg_temp
 as $$
 declare
   tenant_named text := set_config('countersign.tenant', p_tenant, true);
+  asked finish_call[] := array(select c from json_populate_recordset(null::finish_call, p_calls) as c);
+  run_ids uuid[] := array(select a.run from unnest(asked) a);
+  c record;
   r runs;
-  open boolean;
-  undone boolean;
-  event integer;
+  ended uuid[] := '{}';
+  told new_event[] := '{}';
 begin
-  select * into r from runs where tenant = p_tenant and id = p_run for no key update;
-  if r.epoch is distinct from p_epoch or r.status <> 'running' then
-    return false;
+  perform 1 from runs t where t.tenant = p_tenant and t.id = any (run_ids) order by t.id for no key update;
+  for c in
+    select a.*, t as locked, x.open, x.undone
+    from unnest(asked) a
+    left join runs t on t.tenant = p_tenant and t.id = a.run and t.id = any (run_ids)
+    cross join lateral (
+      select coalesce(bool_or(x.state in ('dispatched', 'outcome_unknown')), false) as open,
+        coalesce(bool_or(x.state = 'prepared'), false) as undone
+      from actions x where x.tenant = p_tenant and x.run_id = a.run) x
+  loop
+    n := c.n;
+    r := c.locked;
+    finished := false;
+    if r.epoch is distinct from c.epoch or r.status <> 'running' then
+      return next;
+      continue;
+    end if;
+    -- An end is an end only when every outcome is known: until then the run waits, and reaches the same end again.
+    if c.open then
+      perform settle_run_status(p_tenant, r.id, true);
+      return next;
+      continue;
+    end if;
+    if c.session is not null then
+      perform store_session(p_tenant, r, c.session);
+    end if;
+    -- An approval is open only while its action is prepared.
+    if c.undone then
+      perform close_run(p_tenant, r.id, 'run_ended');
+    end if;
+    ended := ended || r.id;
+    told := told || row(r.id, 'run_' || c.status, jsonb_strip_nulls(jsonb_build_object('epoch', c.epoch, 'reason', c.reason)))::new_event;
+    finished := true;
+    return next;
+  end loop;
+
+  if cardinality(ended) > 0 then
+    perform store_model_calls(p_tenant, array_agg(a.run), array_agg(a.epoch), array_agg(a.calls))
+      from unnest(asked) a where a.run = any (ended);
+    update runs t set status = a.status, session_slot = null, reason = a.reason, sealed_output = a.sealed_output, usage = a.usage,
+      holder = null, held_until = null, attempts_in_round = 0, ended_at = clock_timestamp(), changed_at = clock_timestamp()
+    from unnest(asked) a
+    where t.tenant = p_tenant and t.id = a.run and t.id = any (ended);
+    perform append_events(p_tenant, told);
   end if;
-  select coalesce(bool_or(a.state in ('dispatched', 'outcome_unknown')), false), coalesce(bool_or(a.state = 'prepared'), false)
-    into open, undone
-  from actions a where a.tenant = p_tenant and a.run_id = p_run;
-  -- An end is an end only when every outcome is known: until then the run waits, and reaches the same end again.
-  if open then
-    perform settle_run_status(p_tenant, p_run, true);
-    return false;
-  end if;
-  if p_calls is not null then
-    perform store_model_calls(p_tenant, p_run, r.segment, p_epoch, p_calls);
-  end if;
-  if p_session is not null then
-    perform store_session(p_tenant, r, p_session);
-  end if;
-  -- An approval is open only while its action is prepared.
-  if undone then
-    perform close_run(p_tenant, p_run, 'run_ended');
-  end if;
-  update runs set status = p_status, session_slot = null, reason = p_reason, sealed_output = p_sealed_output, usage = p_usage,
-    holder = null, held_until = null, attempts_in_round = 0, ended_at = clock_timestamp(), changed_at = clock_timestamp()
-  where tenant = p_tenant and id = p_run;
-  event := append_event(p_tenant, p_run, 'run_' || p_status,
-    jsonb_strip_nulls(jsonb_build_object('epoch', p_epoch, 'reason', p_reason)));
-  return true;
 end
 $$;
 

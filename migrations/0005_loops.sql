@@ -194,7 +194,7 @@ grant select (tenant, run_id, number, state_schema, epoch, created_at) on checkp
 grant select (tenant, id, action_id, run_id, attempt, source, outcome, received_at) on receipts to countersign_api;
 grant update on runs, approvals, actions, votes to countersign_api;
 grant insert on votes, outbox, events to countersign_api;
-grant execute on function as_tenant(text), append_event(text, uuid, text, jsonb),
+grant execute on function as_tenant(text), append_event(text, uuid, text, jsonb), append_events(text, new_event[]),
   event_digest(bytea, text, uuid, integer, text, jsonb, timestamptz), can_be_carried(runs), may_repeat(actions),
   close_run(text, uuid, text), settle_run_status(text, uuid, boolean, bigint, text), close_action(text, uuid, uuid, text),
   start_run(text, uuid, text, text, text, text, bytea, text, text, boolean), cancel_run(text, uuid, text),

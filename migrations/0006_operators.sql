@@ -135,8 +135,9 @@ begin
   if outcome is not null then
     return;
   end if;
-  select * into settled from settle_action(p_tenant, run_id, p_action, p_attempt, p_verdict, 'person', p_receipt,
-    p_sealed_evidence, p_sealed_result, 'PERSON', null, 0, null);
+  select * into settled from settle_actions(p_tenant, json_build_array(json_build_object(
+    'run', run_id, 'action', p_action, 'attempt', p_attempt, 'outcome', p_verdict, 'source', 'person', 'receipt', p_receipt,
+    'sealed_receipt', p_sealed_evidence, 'sealed_result', p_sealed_result, 'reason', 'PERSON')));
   outcome := settled.outcome;
   run_status := settled.run_status;
   select t.state into state from actions t where t.tenant = p_tenant and t.id = p_action;

@@ -2,9 +2,9 @@
 -- back off, notifications, the fleet in numbers.
 
 -- A look-up's answer, and the end of asking: an action that p_budget look-ups of its latest attempt have not proven
--- waits for a named person. Counted on the row that settle_action has locked, so two reconcilers at once spend no more
+-- waits for a named person. Counted under the lock that settle_actions has taken, so two reconcilers at once spend no more
 -- than they asked. p_reason says why the provider could not be asked, or is null.
--- outcome: as settle_action's. waits: this very answer was the last one.
+-- outcome: as settle_actions'. waits: this very answer was the last one.
 create function settle_lookup(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text,
   p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_backoff_ms bigint, p_asked_at timestamptz,
   p_budget integer, out outcome text, out run_status text, out waits boolean)
@@ -13,8 +13,10 @@ as $$
 declare
   spent actions;
 begin
-  select s.outcome, s.run_status into outcome, run_status from settle_action(p_tenant, p_run, p_action, p_attempt,
-    p_outcome, 'lookup', p_receipt, p_sealed_receipt, p_sealed_result, p_reason, null, p_backoff_ms, p_asked_at) s;
+  select s.outcome, s.run_status into outcome, run_status from settle_actions(p_tenant, json_build_array(json_build_object(
+    'run', p_run, 'action', p_action, 'attempt', p_attempt, 'outcome', p_outcome, 'source', 'lookup', 'receipt', p_receipt,
+    'sealed_receipt', p_sealed_receipt, 'sealed_result', p_sealed_result, 'reason', p_reason, 'backoff_ms', p_backoff_ms,
+    'asked_at', p_asked_at))) s;
   waits := false;
   if outcome <> 'kept' then
     return;

@@ -12,6 +12,7 @@ begin
     execute format('set local role %s', step.owner);
     execute format('alter function %s set enable_seqscan = off', step.name);
     execute format('alter function %s set jit = off', step.name);
+    execute format('alter function %s set plan_cache_mode = force_generic_plan', step.name);
   end loop;
   execute format('set local role %I', migrator);
 end

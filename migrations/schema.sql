@@ -393,8 +393,10 @@ table workflows
 
 function announce_worker(p_id uuid, p_kind text, p_name text, p_workflows text[], p_state_schemas text[], p_tools text[], p_alive_ms integer) returns void language plpgsql security definer owner countersign_loops
   body sha256 e6850bf57cab6473f0cdab2a473eb27cf90638f43c78fb0c6d3d61a387d3f978
-function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns integer language plpgsql owner migrator
-  body sha256 42418337469a3e9352ae5a88f30430734675fce26f30ccf5bfa12984d04b35e0
+function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void language plpgsql owner migrator
+  body sha256 f87926c2711cb032e488bb120a3ec15ece5f9cf04018e9ff815c6e341952b503
+function append_events(p_tenant text, p_events new_event[]) returns void language plpgsql owner migrator
+  body sha256 2275b120aa228537c5d27699d9b818fec0d5ff0c102e7d3862bb13542e5bb248
 function as_tenant(p_tenant text) returns void language sql owner migrator
   body sha256 5067f8fbf7e7cb11506c52580ab9478d3929f92691f75e2c518d43923882b0da
 function ask_action(p_tenant text, p_action uuid, p_subject text, OUT outcome text, OUT run_id uuid, OUT run_status text, OUT state text, OUT recovery text) returns record language plpgsql security definer owner migrator
@@ -409,8 +411,8 @@ function claim_notifications(p_limit integer, p_claim_ms integer, p_token uuid) 
   body sha256 5cc1e0010aa1075b3fea9a7b6294958b1f7a12def8a363bf79bfae7e6e4fb04b
 function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
   body sha256 ae2c0c9c8c5d53c196e9bf8dec2c22ad67822625f501ba55facb5450715b03da
-function claim_run(p_tenant text, p_run uuid, p_wake integer, p_worker uuid, p_ttl_ms integer, p_max_attempts integer, p_lease_busy boolean, p_workflows text[], p_state_schemas text[], p_tools text[], OUT outcome text, OUT wait_ms integer, OUT run json, OUT sealed bytea, OUT actions json, OUT calls json, OUT tool_results json, OUT session json) returns record language plpgsql owner migrator
-  body sha256 148a92231910303286853a48da8e13106f56c4fec765e630edfd2d9ce9a5c770
+function claim_runs(p_tenant text, p_calls json) returns TABLE(n integer, outcome text, wait_ms integer, run json, sealed bytea, actions json, calls json, tool_results json, session json) language plpgsql owner migrator
+  body sha256 f1ca7d3469c366f53812e928b45a0c13677794c961846783b33a257321ee7a34
 function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
@@ -427,28 +429,32 @@ function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, 
   body sha256 77ebbdbc8b6a89742a9bb3a0f1c85021572362fc4fcb8cdfaebb9fad8779ee03
 function expire_approval(p_tenant text, p approvals) returns void language plpgsql owner migrator
   body sha256 2de6c2dde506ada9fea78d9c4ce7f9694ae9374b42f8ce867d0929de768aca40
-function find_identical(a actions, p_decided_at timestamp with time zone) returns text language plpgsql owner migrator
-  body sha256 2d04b4e98c0af1a148914433238a7e58d8d6652b96f229ed7f6f5341a3a8fa71
 function fingerprint_of(a actions, p approvals) returns text language sql owner migrator
   body sha256 28143137541f5157ea321b051730f7e3dbc867d4829fc7c0445f758e4cfa0cec
-function finish_run(p_tenant text, p_run uuid, p_epoch integer, p_status text, p_sealed_output bytea, p_reason text, p_usage jsonb, p_calls jsonb, p_session jsonb) returns boolean language plpgsql owner migrator
-  body sha256 8ae5498431919fc6e6e430fed5edefcb2675f0ec59a24eb68729633bca600bdc
+function finish_runs(p_tenant text, p_calls json) returns TABLE(n integer, finished boolean) language plpgsql owner migrator
+  body sha256 d640e11588fd105aa2fc0889c87a6d353ffa0d8c078b12bd833e69499c782120
 function fleet_numbers() returns TABLE(name text, label text, value integer) language sql security definer owner countersign_loops
   body sha256 e0270740fc7a75d0a4ecdac326a1a3be0bb37df52187c797710262e9294a2c52
+function follow_settlement(s settlement) returns text language plpgsql owner migrator
+  body sha256 a42fea3176b2e01cb25aaa97a80df01004bb40a78566bb6f6fd6a91cdb543df3
 function free_session(p_tenant text, p_session text, p_supersede boolean, p_client_key text) returns uuid language plpgsql owner migrator
   body sha256 77a39c0078963842ab3d46a1fa506e97d85ad52da223e15b4120410ead7b3941
 function hand_back_run(p_tenant text, p_run uuid, p_epoch integer, p_max_claims integer) returns text language plpgsql owner migrator
   body sha256 edf6bec15d1c7e1e94b82a76c504711469711d3e734b7a1f066a0b42da9272ad
-function intend_action(p_tenant text, p_run uuid, p_epoch integer, p_action uuid, p_tool text, p_proposed_digest text, p_effective_digest text, OUT outcome text, OUT state text, OUT reason text, OUT attempt integer, OUT sealed_result bytea) returns record language plpgsql owner migrator
-  body sha256 633c891301250d89a3f08eabf57458703f61cdbbec57f78ec17188b43c12dfd2
+function intend_actions(p_tenant text, p_calls json) returns TABLE(n integer, outcome text, state text, reason text, attempt integer, sealed_result bytea) language plpgsql owner migrator
+  body sha256 70ef50436588bdfa7df18983c1c0a67320a087053140e70de218d4c9b17d33cc
 function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
-  body sha256 70a34f69c0db9a9c8ed562255535693adc57be368e90323a2b63a9740ee2f656
+  body sha256 2b5609333a3e26531b429dc195742ca6301629d7caabc9443c830ee6db53e726
+function journal_responses(p_tenant text, p_calls json) returns TABLE(n integer, outcome text) language sql owner migrator
+  body sha256 5376d58d2c9429ffb597200fa190d87d1540c0842c16d183da0cef8a683431c4
+function keep_evidence(c settle_call, r runs, a actions, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
+  body sha256 69ec32108d8a5840eb1628262430acf7cacdcada82c52bb19c9eafa3c6801a9e
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
   body sha256 366355a771b88726606deeabe607ad543eb747565c05e2878cbbf2ec2574b9dd
 function load_run(p_tenant text, p_run uuid, OUT run json, OUT sealed bytea, OUT actions json, OUT calls json, OUT tool_results json, OUT session json) returns record language plpgsql owner migrator
-  body sha256 b283393b753825fa0404c8155738165e0d2380b1a9d0e0cb836dedc2e5f61935
-function load_segment(r runs, OUT run json, OUT sealed bytea, OUT actions json, OUT calls json, OUT tool_results json, OUT session json) returns record language plpgsql owner migrator
-  body sha256 4bd09f9d6ba228390c36bcaf1791387174e8fd4869dc2980da3bc57041a39e91
+  body sha256 f33e0aff747e490aa5ddd19d085b4ed757a75239ceb7b58fee8aad9fac571def
+function load_segments(p_tenant text, p_runs uuid[]) returns TABLE(run_id uuid, run json, sealed bytea, actions json, calls json, tool_results json, session json) language plpgsql owner migrator
+  body sha256 672e0bc7efe8a2c90215ca8f2bcda7f196d9d7493b4db122348618dc4715a771
 function load_session(p_tenant text, p_run uuid, p_session text, p_first boolean) returns json language plpgsql owner migrator
   body sha256 eefc6fb9c52186455a6b92f1b0c8aaf6dc7e12b5e771e41fd380a239c036787c
 function mark_notifications_delivered(p_ids uuid[], p_token uuid) returns void language sql security definer owner countersign_loops
@@ -471,8 +477,12 @@ function parked_until(r runs, p_patience_ms bigint) returns timestamp with time 
   body sha256 cc54e387ffdf9f7db7fee49db38587c672157a985a5013b49c57605c2ad7daed
 function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb) returns text language plpgsql owner migrator
   body sha256 a9010b86d612998b9a1f33eccbc3d273ecf8950139494d234f16434c8e10a57b
+function pause_runs(p_tenant text, p_calls json) returns TABLE(n integer, status text) language sql owner migrator
+  body sha256 725575276912067a8d2c95895a36394a531490c0d4f6a94ddf3390ff8f9ad57a
 function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
   body sha256 6faac764b5e9a28758b3f696b90f78e3e0d407c144fd316c18df4f0b5feb0158
+function refuse_undecided(a actions, p approvals) returns text language plpgsql owner migrator
+  body sha256 428c8a1fd5b1b6a31ce204ea6dcbdd433aef0278988e0a6a055ebd68609c8c90
 function release_quarantine(p_tenant text, p_run uuid, p_subject text, p_reason text, OUT outcome text, OUT run_status text) returns record language plpgsql security definer owner migrator
   body sha256 943328678b13e70398a316f8b7b3b2b46a65c9d077e088086e03af69e632af40
 function release_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text, p_delay_ms bigint, p_class text, p_max_attempts integer, p_refund boolean) returns text language plpgsql owner migrator
@@ -488,7 +498,7 @@ function request_again(p_tenant text, p_run uuid, p_epoch integer, p_action uuid
 function request_approvals(p_tenant text, p_run uuid, p_number integer, p_approvals jsonb) returns void language plpgsql owner migrator
   body sha256 71a0a3dea9492d1c78e394582282045600f940133c66c104366d76e8a954a807
 function resolve_action(p_tenant text, p_action uuid, p_attempt integer, p_verdict text, p_subject text, p_receipt uuid, p_sealed_evidence bytea, p_sealed_result bytea, OUT outcome text, OUT run_id uuid, OUT run_status text, OUT state text, OUT attempt integer, OUT absent_after timestamp with time zone) returns record language plpgsql security definer owner migrator
-  body sha256 4117c85a2da3afb7194f1435b4f3ecce0b0e55e6c9e33688d0ac018672c27793
+  body sha256 975dc80faea2d98353c8a765c586a2a76524d388792eb8ea6b9e2bcc5d53fe74
 function restart_run(p_tenant text, p_run uuid, p_number integer, p_new uuid, p_version text, p_sealed bytea, p_approvals jsonb, p_subject text, p_reason text, OUT outcome text, OUT blocking uuid[], OUT run_status text) returns record language plpgsql security definer owner migrator
   body sha256 0b24795d9144d6b14e762201c9417c84318e75f965c951f89748e38cc3d19b32
 function revoke_approval(p_tenant text, p_approval uuid, p_subject text, OUT outcome text, OUT state text, OUT run_id uuid, OUT run_status text) returns record language plpgsql owner migrator
@@ -499,10 +509,12 @@ function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tena
   body sha256 628dcc25055986ea1a3624ce2a94ba2026f8b2d206ca1e08b4902cc644d831e0
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 89921985443a134279f3deeb9ce0ab346e47b520e84dc86de30e0b64c0d3603f
-function settle_action(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_source text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_epoch integer, p_backoff_ms bigint, p_asked_at timestamp with time zone, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
-  body sha256 005ca9e7b3ab05a1fce2d5552a092ba9582dde915fe34357de6e8a0bdf1363e1
+function settle_actions(p_tenant text, p_calls json) returns TABLE(n integer, outcome text, run_status text) language plpgsql owner migrator
+  body sha256 934c47b2f52cacf751619f73a579f2c88b738e7b29fb64aca63caa98258827fb
+function settle_elsewhere(p_tenant text, c settle_call, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
+  body sha256 8ce6ecc034a07f3b99b8f0ec9831d2a41d5df4055de3e73fc96f926bc9054406
 function settle_lookup(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_backoff_ms bigint, p_asked_at timestamp with time zone, p_budget integer, OUT outcome text, OUT run_status text, OUT waits boolean) returns record language plpgsql owner migrator
-  body sha256 feaa6d204dfab050613a75f3edaa32ab9168017644b011df5b05cb159bd780ab
+  body sha256 b94a71ae71672569c1fb48be794aaf63c4fbc43c442292a88f5d455e34024c82
 function settle_parked(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 643841e32f0820c7453fb61b3a6fa92ddb6347b8279d5eae8ae7c5fb39c55740
 function settle_quarantined(p_tenant text, p_run uuid, p_reason text, p_action uuid) returns void language plpgsql owner migrator
@@ -513,8 +525,8 @@ function start_run(p_tenant text, p_run uuid, p_workflow text, p_version text, p
   body sha256 5748ee51a96ea75ec4502704fac780c3478e0aae24ff8108ab08f9ac82d2afff
 function stop_worker(p_id uuid) returns void language sql security definer owner countersign_loops
   body sha256 9a7cab9cd08296caf318968dd3e500bb1c11d331b0b088dadf1699a2a41defbe
-function store_model_calls(p_tenant text, p_run uuid, p_segment integer, p_owner_epoch integer, p_calls jsonb) returns void language plpgsql owner migrator
-  body sha256 5c8a1f7ed0f5a5a77ffe5dba74a0ef6d22b4bfbb69a2b40ffca9f1399e7e936b
+function store_model_calls(p_tenant text, p_runs uuid[], p_epochs integer[], p_calls jsonb[]) returns void language plpgsql owner migrator
+  body sha256 d60198ed81eff0d2bfb77aa2daef432f67e0878298d7a339fcc2e2596c8999ca
 function store_session(p_tenant text, r runs, p_change jsonb) returns void language plpgsql owner migrator
   body sha256 6839c34092b3f69ca18823a38796f1311399d4bebca0ac178ed9eadfe09368f9
 function store_tool_result(p_tenant text, p_run uuid, p_epoch integer, p_call_id text, p_tool text, p_sealed bytea) returns text language plpgsql owner migrator
@@ -549,7 +561,7 @@ countersign_api: SELECT on workflows
 countersign_api: SELECT, UPDATE on actions
 countersign_api: SELECT, UPDATE on approvals
 countersign_api: SELECT, UPDATE on runs
-countersign_api: execute append_event, as_tenant, ask_action, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, fleet_numbers, may_repeat, notify_of_event, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
+countersign_api: execute append_event, append_events, as_tenant, ask_action, can_be_carried, cancel_run, close_action, close_run, decide_approval, event_digest, expire_approval, fingerprint_of, fleet_numbers, may_repeat, notify_of_event, release_quarantine, replay_dead_letter, replay_outbox_row, resolve_action, revoke_approval, settle_run_status, start_run
 countersign_loops: DELETE, INSERT, SELECT, UPDATE on workers
 countersign_loops: INSERT, SELECT on workflows
 countersign_loops: INSERT, SELECT, UPDATE on notifications
@@ -582,4 +594,4 @@ countersign_worker: SELECT on workers
 countersign_worker: SELECT on workflows
 countersign_worker: SELECT, UPDATE on runs
 countersign_worker: SELECT, UPDATE on sessions
-countersign_worker: execute announce_worker, append_event, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_run, close_action, close_run, count_park, count_wasted, dead_letter_run, event_digest, expire_approval, find_identical, fingerprint_of, finish_run, free_session, hand_back_run, intend_action, journal_response, load_action_to_reconcile, load_run, load_segment, load_session, may_repeat, notify_of_event, park_run, parked_until, pause_run, quarantine_run, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_action, settle_lookup, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs, worker_started_since
+countersign_worker: execute announce_worker, append_event, append_events, as_tenant, can_be_carried, cancel_run, claim_actions_to_reconcile, claim_runs, close_action, close_run, count_park, count_wasted, dead_letter_run, event_digest, expire_approval, fingerprint_of, finish_runs, follow_settlement, free_session, hand_back_run, intend_actions, journal_response, journal_responses, keep_evidence, load_action_to_reconcile, load_run, load_segments, load_session, may_repeat, notify_of_event, park_run, parked_until, pause_run, pause_runs, quarantine_run, refuse_undecided, release_run, renew_holds, request_again, request_approvals, restart_run, runs_to_repeat, runs_to_sweep, runs_to_unpark, settle_actions, settle_elsewhere, settle_lookup, settle_parked, settle_quarantined, settle_run_status, start_run, stop_worker, store_model_calls, store_session, store_tool_result, supersede_journal, supersede_run, sweep_run, unended_runs, worker_started_since

@@ -72,7 +72,7 @@
 mtype = { READY, RUNNING, AWAITING_APPROVAL, AWAITING_RECONCILIATION, PARKED, DEAD_LETTERED, COMPLETED, CANCELLED };
 mtype = { NONE, PENDING, APPROVED, CONSUMED, REJECTED, REVOKED, EXPIRED, INVALIDATED };
 mtype = { PREPARED, DISPATCHED, OUTCOME_UNKNOWN, SUCCEEDED, FAILED, NOT_EXECUTED, ABANDONED };
-mtype = { succeeded, failed, never_sent, unknown, absent, abandoned };               /* what settle_action is told */
+mtype = { succeeded, failed, never_sent, unknown, absent, abandoned };               /* what settle_actions is told */
 mtype = { by_worker, by_lookup, by_person };
 mtype = { claimed, stale, dispatched, receipt, refused, held, decide_again, fenced, settled, kept, contradiction, conflict, done };
 mtype = { ON_WIRE, UNHEARD, RECEIPT, REFUSED, BROKEN, LATE_ON_WIRE, LATE_RECEIPT, LATE_REFUSED };  /* one provider call */
@@ -245,7 +245,7 @@ inline dead_letter_run() {
 #define would_be_held   (jobs?[eval(wake)] && status == RUNNING && (hold || lease_busy))
 #endif
 
-inline claim_run() {
+inline claim_runs() {
     if
     :: my_wake < wake || (status != READY && status != RUNNING) -> outcome = stale
     :: else ->
@@ -275,7 +275,7 @@ inline release_run(refund) {
     fi
 }
 
-inline finish_run() {
+inline finish_runs() {
     if
     :: is_fenced -> skip
     :: else ->
@@ -317,7 +317,7 @@ inline close_action() {
 }
 
 /*
- * Not a function of its own: the end of intend_action. At this instant the decision stands, nobody has asked to stop,
+ * Not a function of its own: the end of intend_actions. At this instant the decision stands, nobody has asked to stop,
  * no identical operation is in the open, and an attempt that is repeated is no longer its worker's own.
  */
 #define dispatch_now \
@@ -354,7 +354,7 @@ inline close_action() {
 
 inline find_identical() { if :: identical == 1 -> waits_for_identical = true; outcome = held :: else fi }
 
-inline intend_action() {
+inline intend_actions() {
     if
     :: is_fenced -> outcome = fenced
     :: else ->
@@ -426,7 +426,7 @@ inline intend_action() {
 #define lets_go         (next == OUTCOME_UNKNOWN || next == PREPARED)
 #endif
 
-inline settle_action(named, told, source, own, in_grace) {
+inline settle_actions(named, told, source, own, in_grace) {
     if :: told == never_sent && is_idempotent -> proven++ :: else fi;
     if
     :: told == succeeded && (current(named) || is_idempotent) && (cas_open || action == PREPARED) -> next = SUCCEEDED
@@ -556,7 +556,7 @@ inline resolve_action(seen, verdict) {
 #ifndef MUT_PERSON_NAMES_NO_ATTEMPT
     :: action == OUTCOME_UNKNOWN && seen != attempt -> outcome = conflict
 #endif
-    :: else -> settle_action(attempt, verdict, by_person, false, false)
+    :: else -> settle_actions(attempt, verdict, by_person, false, false)
     fi
 }
 
@@ -575,7 +575,7 @@ end_idle:
     atomic {                                                   /* a delivery: lease asked, run claimed */
         len(jobs) > 0 && !would_be_held ->
         jobs?my_wake;
-        claim_run();
+        claim_runs();
         if
         :: outcome == claimed -> my_epoch = epoch; working_on[me] = epoch; lease = me
         :: else -> goto over                                   /* counted, acknowledged */
@@ -602,13 +602,13 @@ end_idle:
     :: atomic { crashes > 0 -> goto dies }
     :: atomic { errors > 0 -> errors--; transient = true; goto let_go }
     :: atomic {
-           intend_action();
+           intend_actions();
            if
            :: outcome == dispatched ->
 #ifdef TRANSACTIONAL
                   /* the effect is in the ledger's own database: intend, effect and receipt are this one transaction */
                   effects++; must(P1_one_effect, effects <= 1);
-                  settle_action(my_attempt, succeeded, by_worker, true, false); goto finish
+                  settle_actions(my_attempt, succeeded, by_worker, true, false); goto finish
 #else
                   doors++
 #endif
@@ -665,10 +665,10 @@ settle:                                                        /* one block with
         if
         :: my_epoch != epoch ->                                /* no proof is thrown away while the outcome is open */
                must(P4_truth, !in_the_open || told == unknown); outcome = fenced
-        :: else -> settle_action(my_attempt, told, by_worker, true, false)
+        :: else -> settle_actions(my_attempt, told, by_worker, true, false)
         fi;
 #else
-        settle_action(my_attempt, told, by_worker, my_epoch == epoch, false);
+        settle_actions(my_attempt, told, by_worker, my_epoch == epoch, false);
 #endif
         if
         :: (told == succeeded || told == failed) && outcome == settled -> told = 0; goto finish
@@ -693,7 +693,7 @@ ask_again:
 finish:
     if
     :: atomic { crashes > 0 && status == RUNNING && my_epoch == epoch -> goto dies }
-    :: atomic { finish_run(); goto over }
+    :: atomic { finish_runs(); goto over }
     fi;
 
     atomic {
@@ -727,7 +727,7 @@ end_idle:
            :: is_late(4) -> a = 4 :: is_late(5) -> a = 5
            fi;
            told = (call[a] == LATE_RECEIPT -> succeeded : failed);
-           call[a] = 0; settle_action(a, told, by_worker, false, false); a = 0; told = 0
+           call[a] = 0; settle_actions(a, told, by_worker, false, false); a = 0; told = 0
        }
     od
 }
@@ -753,9 +753,9 @@ end_idle:
     atomic { answer = (effects > 0 && !lagging -> succeeded : absent) };
     atomic {
 #ifdef DROP_GRACE
-        settle_action(asked_about, answer, by_lookup, false, true);
+        settle_actions(asked_about, answer, by_lookup, false, true);
 #else
-        settle_action(asked_about, answer, by_lookup, false, in_grace);
+        settle_actions(asked_about, answer, by_lookup, false, in_grace);
 #endif
         asked_about = 0; in_grace = false; answer = 0; goto end_idle
     }

@@ -5,7 +5,7 @@
  *
  * `action()` is what a user writes. `prepareArguments` turns the model's text into what is reviewed and what runs.
  * `performAction` carries one call through the ledger; every rule about whether it may run is in the SQL function
- * `intend_action`, every rule about what an outcome means in `settle_action`.
+ * `intend_actions`, every rule about what an outcome means in `settle_actions`.
  *
  * Invariants: I1, I2, I4, I6. A crash before intend leaves `prepared`: nothing happened. A crash after it leaves
  * `dispatched`: nobody knows, and the reconciler finds out. A crash after settle leaves the receipt, which answers

@@ -1,4 +1,4 @@
-import { callBatched, type Database, type Queryable } from '../postgres/index.ts';
+import { callStep, type Database, type Queryable } from '../postgres/index.ts';
 import type { RecoveryKind } from './recovery.ts';
 
 /** A ledger row as a worker holds it. Arguments and result stay sealed until they are needed. */
@@ -26,7 +26,7 @@ export type Intent = {
   sealed_result: Buffer | null;
 };
 
-/** Asks for the right to send, now. See `intend_action` for every outcome. */
+/** Asks for the right to send, now. See `intend_actions` for every outcome. */
 export async function intendAction(
   db: Database | Queryable,
   ask: {
@@ -39,19 +39,15 @@ export async function intendAction(
     effectiveDigest: string;
   },
 ): Promise<Intent> {
-  const [intent] = await callBatched<Intent>(db, 'intend_action', [
-    ask.tenant,
-    ask.runId,
-    ask.epoch,
-    ask.actionId,
-    ask.tool,
-    ask.proposedDigest,
-    ask.effectiveDigest,
-  ]);
-  if (intent === undefined) {
-    throw new Error('intend_action returned no row');
-  }
-  return intent;
+  return callStep<Intent>(db, 'intend_actions', {
+    tenant: ask.tenant,
+    run: ask.runId,
+    epoch: ask.epoch,
+    action: ask.actionId,
+    tool: ask.tool,
+    proposed_digest: ask.proposedDigest,
+    effective_digest: ask.effectiveDigest,
+  });
 }
 
 export type SettleOutcome =
@@ -69,7 +65,7 @@ export type Settlement = {
   run_status: string | null;
 };
 
-/** Records what is known about one attempt. See `settle_action`. Never fenced by the epoch. */
+/** Records what is known about one attempt. See `settle_actions`. Never fenced by the epoch. */
 export async function settleAction(
   db: Database | Queryable,
   known: {
@@ -90,25 +86,21 @@ export async function settleAction(
     askedAt?: Date | null;
   },
 ): Promise<Settlement> {
-  const [settlement] = await callBatched<Settlement>(db, 'settle_action', [
-    known.tenant,
-    known.runId,
-    known.actionId,
-    known.attempt,
-    known.outcome,
-    known.source,
-    known.receiptId,
-    known.sealedReceipt,
-    known.sealedResult,
-    known.reason ?? null,
-    known.epoch ?? null,
-    known.backoffMs ?? 0,
-    known.askedAt ?? null,
-  ]);
-  if (settlement === undefined) {
-    throw new Error('settle_action returned no row');
-  }
-  return settlement;
+  return callStep<Settlement>(db, 'settle_actions', {
+    tenant: known.tenant,
+    run: known.runId,
+    action: known.actionId,
+    attempt: known.attempt,
+    outcome: known.outcome,
+    source: known.source,
+    receipt: known.receiptId,
+    sealed_receipt: known.sealedReceipt,
+    sealed_result: known.sealedResult,
+    reason: known.reason,
+    epoch: known.epoch,
+    backoff_ms: known.backoffMs,
+    asked_at: known.askedAt,
+  });
 }
 
 /**

@@ -8,7 +8,7 @@ import {
   type UsageNumbers,
 } from '../agents-sdk/index.ts';
 import { CountersignError } from '../errors.ts';
-import { callBatched, callFunction, type Database } from '../postgres/index.ts';
+import { callFunction, callStep, type Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 
 /** A journal row as the claim loads it. */
@@ -103,14 +103,14 @@ async function store(
 ): Promise<void> {
   let stored = false;
   try {
-    const [result] = await callBatched<{ journal_response: string }>(env.db, 'journal_response', [
-      env.tenant,
-      env.runId,
-      env.epoch,
-      JSON.stringify(row),
-      JSON.stringify(minted.map(({ row: action }) => action)),
-    ]);
-    stored = result?.journal_response === 'stored';
+    const { outcome } = await callStep<{ outcome: string }>(env.db, 'journal_responses', {
+      tenant: env.tenant,
+      run: env.runId,
+      epoch: env.epoch,
+      call: row,
+      actions: minted.map(({ row: action }) => action),
+    });
+    stored = outcome === 'stored';
   } finally {
     if (!stored) {
       env.wasted = addUsage(env.wasted, row.usage);

@@ -1,9 +1,10 @@
 import pg from 'pg';
 
-type Values = readonly unknown[];
+/** One step of one run: what its function's call type names, and the tenant. Buffers become bytea. */
+export type StepCall = { tenant: string; run: string } & Readonly<Record<string, unknown>>;
 type Call = {
-  values: Values;
-  resolve: (rows: unknown[]) => void;
+  ask: StepCall;
+  resolve: (row: unknown) => void;
   reject: (error: unknown) => void;
 };
 /**
@@ -12,19 +13,10 @@ type Call = {
  */
 type Lane = { waiting: Call[]; arranged: boolean; underWay: number };
 
-/** Calls in one statement. A power of two, as every batch is, so that a connection prepares few statements. */
+/** Calls in one statement. */
 const MOST = 16;
 /** How long one statement may keep the next of its lane waiting, and a batch may wait for a lock. */
 const PATIENCE_MS = 100;
-
-/** A statement that calls `name` several times, the rows of each call numbered. */
-function textFor(name: string, arity: number, calls: number): string {
-  const call = (n: number) => {
-    const parameters = Array.from({ length: arity }, (_, i) => `$${n * arity + i + 1}`);
-    return `select ${n} as call_number, ${name}.* from countersign.${name}(${parameters.join(', ')})`;
-  };
-  return Array.from({ length: calls }, (_, n) => call(n)).join(' union all ');
-}
 
 /**
  * Group commit for protocol steps: calls of one function that are made in the same turn of the event loop, or while
@@ -34,31 +26,30 @@ function textFor(name: string, arity: number, calls: number): string {
  * the server refuses it (one of its calls fails, or waits for a lock longer than 100 ms), nothing has happened, and each
  * call is made alone, so that none suffers from another. When no answer comes, each call's outcome is unknown, as it
  * would be alone.
- *
- * The first two parameters must be the tenant and the run: calls are sorted by them, so that two batches that lock the
- * same runs do it in the same order.
  */
 export class Batches {
   readonly #lanes = new Map<string, Lane>();
-  readonly #texts = new Map<string, string>();
   readonly #pool: pg.Pool;
-  readonly #alone: (name: string, values: Values) => Promise<unknown[]>;
+  readonly #alone: (statement: pg.QueryConfig) => Promise<{ rows: unknown[] }>;
 
   /**
-   * @param options.pool its connections have a lock_timeout, see `LOCK_TIMEOUT`. @param options.alone one call, as long
-   * as it takes.
+   * @param options.pool its connections have a lock_timeout, see `LOCK_TIMEOUT`. @param options.alone runs the statement
+   * of one call, as long as it takes.
    */
-  constructor(options: { pool: pg.Pool; alone: (name: string, values: Values) => Promise<unknown[]> }) {
+  constructor(options: {
+    pool: pg.Pool;
+    alone: (statement: pg.QueryConfig) => Promise<{ rows: unknown[] }>;
+  }) {
     this.#pool = options.pool;
     this.#alone = options.alone;
   }
 
-  /** @throws what `pg` throws. */
-  call(name: string, values: Values): Promise<unknown[]> {
+  /** @returns the call's row. @throws what `pg` throws. */
+  call(name: string, ask: StepCall): Promise<unknown> {
     const lane = this.#lanes.get(name) ?? { waiting: [], arranged: false, underWay: 0 };
     this.#lanes.set(name, lane);
     return new Promise((resolve, reject) => {
-      lane.waiting.push({ values, resolve, reject });
+      lane.waiting.push({ ask, resolve, reject });
       if (!lane.arranged) {
         lane.arranged = true;
         setImmediate(() => {
@@ -73,8 +64,7 @@ export class Batches {
     if (lane.underWay > 0 || lane.waiting.length === 0) {
       return;
     }
-    const count = Math.min(MOST, 2 ** Math.floor(Math.log2(lane.waiting.length)));
-    const calls = lane.waiting.splice(0, count);
+    const calls = takeBatch(lane);
     lane.underWay += 1;
     let letGo = (): void => {
       letGo = () => undefined;
@@ -89,10 +79,13 @@ export class Batches {
   async #send(name: string, calls: Call[]): Promise<void> {
     if (calls.length > 1) {
       try {
-        const answers = await this.#together(name, calls);
-        calls.forEach(({ resolve }, n) => {
-          resolve(answers[n] ?? []);
-        });
+        const { rows } = await this.#pool.query(
+          statementFor(
+            name,
+            calls.map(({ ask }) => ask),
+          ),
+        );
+        answer(calls, rows);
         return;
       } catch (error) {
         if (!wasRolledBack(error)) {
@@ -104,35 +97,76 @@ export class Batches {
       }
     }
     await Promise.all(
-      calls.map(({ values, resolve, reject }) => this.#alone(name, values).then(resolve, reject)),
+      calls.map(async (call) => {
+        try {
+          answer([call], (await this.#alone(statementFor(name, [call.ask]))).rows);
+        } catch (error) {
+          call.reject(error);
+        }
+      }),
     );
-  }
-
-  /** @returns the rows of each call. */
-  async #together(name: string, calls: Call[]): Promise<unknown[][]> {
-    calls.sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
-    const arity = calls[0]?.values.length ?? 0;
-    const statement = `cs_${name}_${calls.length}`;
-    const text = this.#texts.get(statement) ?? textFor(name, arity, calls.length);
-    this.#texts.set(statement, text);
-    const result = await this.#pool.query<{ call_number: number }>({
-      name: statement,
-      text,
-      values: calls.flatMap(({ values }) => values),
-    });
-    const answers: unknown[][] = calls.map(() => []);
-    for (const { call_number: number, ...row } of result.rows) {
-      answers[number]?.push(row);
-    }
-    return answers;
   }
 }
 
 /** For the `options` of a batch pool's connections. */
 export const LOCK_TIMEOUT = `-c lock_timeout=${PATIENCE_MS}`;
 
-function keyOf({ values: [tenant, run] }: Call): string {
-  return `${tenant} ${run}`;
+/** A batch holds each run once: its second step must see what the first one did. Sorted by tenant. */
+function takeBatch(lane: Lane): Call[] {
+  const taken = new Map<string, Call>();
+  lane.waiting = lane.waiting.filter((call) => {
+    const key = `${call.ask.tenant} ${call.ask.run}`;
+    if (taken.size === MOST || taken.has(key)) {
+      return true;
+    }
+    taken.set(key, call);
+    return false;
+  });
+  return [...taken.values()].sort(
+    ({ ask: a }, { ask: b }) => Number(a.tenant > b.tenant) - Number(a.tenant < b.tenant),
+  );
+}
+
+/**
+ * One statement for calls that are sorted by tenant: the function is called once for each tenant, with its calls as JSON,
+ * each of which carries its place as `n`. Tenants in the same order everywhere, runs within one by the function, so that
+ * two batches that lock the same runs do it in the same order. Its name says how many tenants, so that a connection
+ * prepares few.
+ */
+export function statementFor(name: string, asks: readonly StepCall[]): pg.QueryConfig {
+  const byTenant = new Map<string, Record<string, unknown>[]>();
+  for (const [n, { tenant, ...ask }] of asks.entries()) {
+    const calls = byTenant.get(tenant) ?? [];
+    byTenant.set(tenant, calls);
+    calls.push({ n, ...ask });
+  }
+  const call = (_: unknown, i: number) => `select * from countersign.${name}($${i * 2 + 1}, $${i * 2 + 2})`;
+  return {
+    name: `cs_${name}_${byTenant.size}`,
+    text: Array.from(byTenant, call).join(' union all '),
+    values: [...byTenant].flatMap(([tenant, calls]) => [tenant, JSON.stringify(calls.map(withBytea))]),
+  };
+}
+
+function withBytea(ask: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(ask).map(([key, value]) => [
+      key,
+      Buffer.isBuffer(value) ? `\\x${value.toString('hex')}` : value,
+    ]),
+  );
+}
+
+function answer(calls: readonly Call[], rows: readonly unknown[]): void {
+  const byPlace = new Map((rows as { n: number }[]).map((row) => [row.n, row]));
+  for (const [n, { resolve, reject }] of calls.entries()) {
+    const row = byPlace.get(n);
+    if (row === undefined) {
+      reject(new Error('a protocol step gave no row'));
+    } else {
+      resolve(row);
+    }
+  }
 }
 
 /**

@@ -1,7 +1,7 @@
 import pg from 'pg';
 import { CountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
-import { Batches, LOCK_TIMEOUT } from './batches.ts';
+import { Batches, LOCK_TIMEOUT, type StepCall, statementFor } from './batches.ts';
 
 /** Which database role a process takes on; the migration grants each only what its job needs. */
 export type ProcessRole = 'countersign_api' | 'countersign_worker' | 'countersign_relay';
@@ -70,10 +70,7 @@ export function openDatabase(options: {
   const batchPool = open({ max: BATCH_CONNECTIONS, options: `${role} ${LOCK_TIMEOUT}` });
   return {
     pool,
-    batches: new Batches({
-      pool: batchPool,
-      alone: async (name, values) => (await pool.query(single(name, values))).rows,
-    }),
+    batches: new Batches({ pool: batchPool, alone: (statement) => pool.query(statement) }),
     notify: notifier(pool),
     close: async () => {
       await Promise.all([batchPool.end(), pool.end()]);
@@ -152,28 +149,29 @@ export async function callFunction<Row>(
   values: readonly unknown[],
 ): Promise<Row[]> {
   const target = 'pool' in db ? db.pool : db;
-  return gated(name, async () => (await (target as pg.Pool).query(single(name, values))).rows);
+  return gated(name, async () => (await (target as pg.Pool).query(single(name, values))).rows as Row[]);
 }
 
 /**
- * The same for a step that many runs take at once: calls of one function that come together, or while another is under
- * way, share a statement and a commit (`Batches`). On a client, within the caller's transaction, it is `callFunction`.
+ * Makes one call of a protocol step that many runs take at once, and returns its row. Calls of one function that come
+ * together, or while another is under way, share a statement and a commit (`Batches`). On a client it joins the caller's
+ * transaction.
  *
- * @param values the tenant and the run first.
+ * @throws as `callFunction`.
  */
-export async function callBatched<Row>(
-  db: Database | Queryable,
-  name: string,
-  values: readonly unknown[],
-): Promise<Row[]> {
-  return 'batches' in db
-    ? gated(name, () => db.batches.call(name, values))
-    : callFunction<Row>(db, name, values);
+export async function callStep<Row>(db: Database | Queryable, name: string, ask: StepCall): Promise<Row> {
+  return gated(name, async () => {
+    if ('batches' in db) {
+      return (await db.batches.call(name, ask)) as Row;
+    }
+    const { rows } = await (db as pg.ClientBase).query(statementFor(name, [ask]));
+    return rows[0] as Row;
+  });
 }
 
-async function gated<Row>(name: string, call: () => Promise<unknown[]>): Promise<Row[]> {
+async function gated<T>(name: string, call: () => Promise<T>): Promise<T> {
   try {
-    return (await gate('postgres', name, call)) as Row[];
+    return await gate('postgres', name, call);
   } catch (error) {
     throw classified(error, name);
   }

@@ -1,7 +1,7 @@
 import type { LedgerAction } from '../actions/index.ts';
 import type { UsageNumbers } from '../agents-sdk/index.ts';
 import type { StoredCall } from '../journal/index.ts';
-import { callBatched, type Database } from '../postgres/index.ts';
+import { callStep, type Database } from '../postgres/index.ts';
 import type { StoredSession } from '../sessions/index.ts';
 import type { Capabilities } from '../workflows/index.ts';
 
@@ -65,7 +65,7 @@ type ActionRow = {
   sealed_words: string | null;
 };
 
-/** See `claim_run`: compares the wake, the hold and the worker's capabilities on the locked row. */
+/** See `claim_runs`: compares the wake, the hold and the worker's capabilities on the locked row. */
 export async function claimRun(
   db: Database,
   ask: {
@@ -79,21 +79,18 @@ export async function claimRun(
     capabilities: Capabilities;
   },
 ): Promise<Claim> {
-  const [row] = await callBatched<ClaimRow>(db, 'claim_run', [
-    ask.tenant,
-    ask.runId,
-    ask.wake,
-    ask.workerId,
-    ask.ttlMs,
-    ask.maxAttempts,
-    ask.leaseBusy,
-    ask.capabilities.workflows,
-    ask.capabilities.stateSchemas,
-    ask.capabilities.tools,
-  ]);
-  if (row === undefined) {
-    throw new Error('claim_run returned no row');
-  }
+  const row = await callStep<ClaimRow>(db, 'claim_runs', {
+    tenant: ask.tenant,
+    run: ask.runId,
+    wake: ask.wake,
+    worker: ask.workerId,
+    ttl_ms: ask.ttlMs,
+    max_attempts: ask.maxAttempts,
+    lease_busy: ask.leaseBusy,
+    workflows: ask.capabilities.workflows,
+    state_schemas: ask.capabilities.stateSchemas,
+    tools: ask.capabilities.tools,
+  });
   if (row.outcome === 'held') {
     return { outcome: 'held', waitMs: row.wait_ms ?? 1_000 };
   }

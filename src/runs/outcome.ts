@@ -5,7 +5,7 @@ import { type RunInput, sealState } from '../checkpoints/index.ts';
 import type { JsonValue } from '../digests/index.ts';
 import { CountersignError } from '../errors.ts';
 import type { JournalEnvironment, JournalRow } from '../journal/index.ts';
-import { callBatched, callFunction, type Database } from '../postgres/index.ts';
+import { callFunction, callStep, type Database } from '../postgres/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 import type { SessionChange } from '../sessions/index.ts';
 import type { RegisteredWorkflow } from '../workflows/index.ts';
@@ -53,19 +53,19 @@ export async function pause(
     { workflow: run.workflow, context },
     result.stateText(),
   );
-  const [row] = await callBatched<{ pause_run: string | null }>(db, 'pause_run', [
-    run.tenant,
-    run.runId,
-    run.epoch,
+  const { status } = await callStep<{ status: string | null }>(db, 'pause_runs', {
+    tenant: run.tenant,
+    run: run.runId,
+    epoch: run.epoch,
     number,
     sealed,
-    STATE_SCHEMA,
-    [...manifest],
-    JSON.stringify(approvals),
-    JSON.stringify(addUsage(run.usage, result.usage)),
-    change === null ? null : JSON.stringify(change),
-  ]);
-  return row?.pause_run ?? null;
+    state_schema: STATE_SCHEMA,
+    manifest: [...manifest],
+    approvals,
+    usage: addUsage(run.usage, result.usage),
+    session: change,
+  });
+  return status;
 }
 
 export function requestApproval(
@@ -173,18 +173,18 @@ async function finishRun(
   unstored: JournalRow[],
   change: SessionChange | null,
 ): Promise<boolean> {
-  const [row] = await callBatched<{ finish_run: boolean }>(db, 'finish_run', [
-    run.tenant,
-    run.runId,
-    run.epoch,
+  const { finished } = await callStep<{ finished: boolean }>(db, 'finish_runs', {
+    tenant: run.tenant,
+    run: run.runId,
+    epoch: run.epoch,
     status,
-    output,
+    sealed_output: output,
     reason,
-    JSON.stringify(usage === null ? run.usage : addUsage(run.usage, usage)),
-    unstored.length === 0 ? null : JSON.stringify(unstored),
-    change === null ? null : JSON.stringify(change),
-  ]);
-  return row?.finish_run ?? false;
+    usage: usage === null ? run.usage : addUsage(run.usage, usage),
+    calls: unstored,
+    session: change,
+  });
+  return finished;
 }
 
 /**

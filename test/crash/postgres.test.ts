@@ -111,7 +111,7 @@ describe.each(backends)('every Postgres connection is ended, on %s', (backend) =
       async () =>
         (
           await fleet.rows(
-            "select pg_terminate_backend(pid) from pg_stat_activity where query like '%settle_action%' and wait_event = 'PgSleep'",
+            "select pg_terminate_backend(pid) from pg_stat_activity where query like '%settle_actions%' and wait_event = 'PgSleep'",
           )
         ).length > 0,
       'the receipt to be on its way',

@@ -16,11 +16,11 @@ const withRun = useCrashStage();
 
 describe.skipIf(noPrivateRedis)('a worker is killed', () => {
   it.concurrent.each([
-    ['lookup', 'after claim_run'],
-    ['lookup', 'before journal_response'],
-    ['lookup', 'after journal_response'],
-    ['lookup', 'before pause_run'],
-    ['lookup', 'after pause_run'],
+    ['lookup', 'after claim_runs'],
+    ['lookup', 'before journal_responses'],
+    ['lookup', 'after journal_responses'],
+    ['lookup', 'before pause_runs'],
+    ['lookup', 'after pause_runs'],
   ] as const)('(%s) %s: the run still pauses for one approval, and the effect happens once', (kind, at) =>
     withRun(kind, async ({ fleet, run, startVictim, survivor, effects, expectOneEffect }) => {
       const victim = await startVictim({ at });
@@ -37,21 +37,21 @@ describe.skipIf(noPrivateRedis)('a worker is killed', () => {
   );
 
   it.concurrent.each([
-    ['lookup', 'after claim_run', 2],
-    ['lookup', 'before intend_action', 1],
-    ['lookup', 'after intend_action', 1],
+    ['lookup', 'after claim_runs', 2],
+    ['lookup', 'before intend_actions', 1],
+    ['lookup', 'after intend_actions', 1],
     ['lookup', 'after call', 1],
-    ['lookup', 'before settle_action', 1],
-    ['lookup', 'after settle_action', 1],
+    ['lookup', 'before settle_actions', 1],
+    ['lookup', 'after settle_actions', 1],
     ['lookup', 'model 1', 1],
-    ['lookup', 'before finish_run', 1],
-    ['lookup', 'after finish_run', 1],
-    ['idempotent', 'after intend_action', 1],
+    ['lookup', 'before finish_runs', 1],
+    ['lookup', 'after finish_runs', 1],
+    ['idempotent', 'after intend_actions', 1],
     ['idempotent', 'after call', 1],
-    ['manual', 'after settle_action', 1],
+    ['manual', 'after settle_actions', 1],
     ['transactional', 'before call', 1],
     ['transactional', 'after call', 1],
-    ['transactional', 'before finish_run', 1],
+    ['transactional', 'before finish_runs', 1],
   ] as const)(
     '(%s) %s, once approved: the effect happens once and the run completes by itself',
     (kind, at, nth) =>
@@ -70,7 +70,7 @@ describe.skipIf(noPrivateRedis)('a worker is killed', () => {
   );
 
   it.concurrent.each([
-    ['after intend_action', 0, 'not_executed', 1],
+    ['after intend_actions', 0, 'not_executed', 1],
     ['after call', 1, 'succeeded', 1],
     ['after call', 1, 'abandoned', 1],
   ] as const)(
@@ -144,10 +144,10 @@ describe.skipIf(noPrivateRedis)('a worker is killed', () => {
       withRun('lookup', async ({ fleet, run, startVictim, survivor, expectOneEffect }) => {
         let runId = '';
         for (const at of [
-          'after claim_run',
-          'after journal_response',
-          'before pause_run',
-          'after pause_run',
+          'after claim_runs',
+          'after journal_responses',
+          'before pause_runs',
+          'after pause_runs',
         ]) {
           const victim = await startVictim({ at });
           runId ||= await run();
@@ -155,7 +155,7 @@ describe.skipIf(noPrivateRedis)('a worker is killed', () => {
           await victim.kill();
         }
         await fleet.decideAll(runId, 'approve');
-        for (const at of ['after intend_action', 'before settle_action', 'model 1']) {
+        for (const at of ['after intend_actions', 'before settle_actions', 'model 1']) {
           const victim = await startVictim({ at });
           await victim.halted(ENOUGH_MS);
           await victim.kill();
@@ -176,8 +176,8 @@ describe.skipIf(noPrivateRedis)('a run that kills its workers', () => {
       await fleet.until(runId, 'awaiting_approval', ENOUGH_MS);
       await first.kill();
       const [second, third] = [
-        await startVictim({ at: 'before intend_action' }),
-        () => startVictim({ at: 'before intend_action' }),
+        await startVictim({ at: 'before intend_actions' }),
+        () => startVictim({ at: 'before intend_actions' }),
       ];
       await fleet.decideAll(runId, 'approve');
       await second.halted();

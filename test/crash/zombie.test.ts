@@ -12,14 +12,14 @@ const withRun = useCrashStage();
 
 describe.skipIf(noPrivateRedis)('a worker is frozen past its hold and thawed', () => {
   it.concurrent.each([
-    ['lookup', 'before claim_run', 2],
-    ['lookup', 'before intend_action', 1],
-    ['lookup', 'after intend_action', 1],
+    ['lookup', 'before claim_runs', 2],
+    ['lookup', 'before intend_actions', 1],
+    ['lookup', 'after intend_actions', 1],
     ['lookup', 'before call', 1],
-    ['lookup', 'before settle_action', 1],
-    ['lookup', 'before finish_run', 1],
-    ['idempotent', 'after intend_action', 1],
-    ['idempotent', 'before settle_action', 1],
+    ['lookup', 'before settle_actions', 1],
+    ['lookup', 'before finish_runs', 1],
+    ['idempotent', 'after intend_actions', 1],
+    ['idempotent', 'before settle_actions', 1],
     ['transactional', 'after call', 1],
   ] as const)(
     '(%s) %s: its successor finishes, and what the zombie writes changes no row of the run',
@@ -53,7 +53,7 @@ describe.skipIf(noPrivateRedis)('a worker is frozen past its hold and thawed', (
 
   it('before it pauses: one checkpoint, one approval, one decision', () =>
     withRun('lookup', async ({ fleet, run, startVictim, survivor, runRows, expectOneEffect }) => {
-      const zombie = await startVictim({ at: 'before pause_run' });
+      const zombie = await startVictim({ at: 'before pause_runs' });
       const runId = await run();
       await zombie.halted();
       await zombie.kill('SIGSTOP');

@@ -59,7 +59,7 @@ describe('the model', () => {
   });
 
   it('has every step of the protocol, or its README says why not', () => {
-    expect(steps).toContain('intend_action');
+    expect(steps).toContain('intend_actions');
     expect(steps.filter((name) => !modelled.includes(name) && !leftOut.includes(name))).toEqual([]);
     expect(leftOut.filter((name) => modelled.includes(name))).toEqual([]);
   });

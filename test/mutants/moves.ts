@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Expected } from '../../src/checker/index.ts';
-import { callFunction } from '../../src/postgres/index.ts';
+import { callFunction, callStep } from '../../src/postgres/index.ts';
 import {
   approvedRun,
   claim,
@@ -112,14 +112,14 @@ export async function expireIfRunning(stage: Stage, run: SqlRun): Promise<void> 
 }
 
 export async function callIntend(stage: Stage, run: SqlRun, action: SqlAction, effectiveDigest: string) {
-  const [row] = await callFunction<{ outcome: string }>(stage.admin, 'intend_action', [
-    run.tenant,
-    run.id,
-    run.epoch,
-    action.id,
-    action.tool,
-    action.digest,
-    effectiveDigest,
-  ]);
-  return { outcome: row?.outcome };
+  const { outcome } = await callStep<{ outcome: string }>(stage.admin, 'intend_actions', {
+    tenant: run.tenant,
+    run: run.id,
+    epoch: run.epoch,
+    action: action.id,
+    tool: action.tool,
+    proposed_digest: action.digest,
+    effective_digest: effectiveDigest,
+  });
+  return { outcome };
 }

@@ -18,13 +18,13 @@ export type Mutant = {
 };
 
 /** The fence as it stands in the functions of a run's owner. */
-const FENCE = "if r.epoch is distinct from p_epoch or r.status <> 'running' then";
+const FENCE = "if r.epoch is distinct from c.epoch or r.status <> 'running' then";
 const NO_FENCE = "if r.status <> 'running' then";
 
 export const MUTANTS: readonly Mutant[] = [
   {
     name: 'intend compares no epoch',
-    mutations: [{ inside: 'intend_action', from: FENCE, to: NO_FENCE }],
+    mutations: [{ inside: 'intend_actions', from: FENCE, to: NO_FENCE }],
     schedule: 'a stale worker sends',
     caught: 'I3',
   },
@@ -42,13 +42,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'finish compares no epoch',
-    mutations: [{ inside: 'finish_run', from: FENCE, to: NO_FENCE }],
+    mutations: [{ inside: 'finish_runs', from: FENCE, to: NO_FENCE }],
     schedule: 'a stale worker finishes',
     caught: 'I3',
   },
   {
     name: 'the journal compares no epoch',
-    mutations: [{ inside: 'journal_response', from: FENCE, to: NO_FENCE }],
+    mutations: [{ inside: 'journal_response', from: FENCE.replace('c.epoch', 'p_epoch'), to: NO_FENCE }],
     schedule: 'a stale worker stores a response',
     caught: 'I3',
   },
@@ -56,9 +56,9 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'the claim looks at no hold',
     mutations: [
       {
-        inside: 'claim_run',
-        from: "if r.status = 'running' and (not expired or p_lease_busy) then",
-        to: 'if false then',
+        inside: 'claim_runs',
+        from: "elsif r.status = 'running' and (not expired or c.lease_busy) then",
+        to: 'elsif false then',
       },
     ],
     schedule: 'two deliveries at once',
@@ -68,9 +68,9 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'intend asks for no decision',
     mutations: [
       {
-        inside: 'intend_action',
-        from: '    if a.gated then\n      if p.state',
-        to: '    if false then\n      if p.state',
+        inside: 'intend_actions',
+        from: 'elsif a.gated and (p.state',
+        to: 'elsif false and (p.state',
       },
     ],
     schedule: 'a gated action is called before anybody was asked',
@@ -78,9 +78,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'intend knows no last moment',
-    mutations: [
-      { inside: 'intend_action', from: "p.state = 'approved' and at_time >= p.execute_before", to: 'false' },
-    ],
+    mutations: [{ inside: 'intend_actions', from: 'or at_time >= p.execute_before', to: '' }],
     schedule: 'an approval is used after its last moment',
     caught: 'I1',
   },
@@ -114,9 +112,9 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'intend ignores a cancel',
     mutations: [
       {
-        inside: 'intend_action',
-        from: "    if r.cancel_requested_at is not null then\n      perform close_action(p_tenant, p_run, p_action, 'cancelled');",
-        to: "    if false then\n      perform close_action(p_tenant, p_run, p_action, 'cancelled');",
+        inside: 'intend_actions',
+        from: 'elsif r.cancel_requested_at is not null then',
+        to: 'elsif false then',
       },
     ],
     schedule: 'a run is asked to stop and its worker goes on',
@@ -126,8 +124,8 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'intend compares no digest',
     mutations: [
       {
-        inside: 'intend_action',
-        from: 'a.effective_digest is not null and a.effective_digest is distinct from p_effective_digest',
+        inside: 'intend_actions',
+        from: 'a.effective_digest is not null and a.effective_digest is distinct from c.effective_digest',
         to: 'false',
       },
     ],
@@ -137,14 +135,14 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'settling names no attempt',
     mutations: [
-      { inside: 'settle_action', from: 'current := a.attempt = p_attempt;', to: 'current := true;' },
+      { inside: 'settle_actions', from: 'a.attempt = k.attempt as current', to: 'true as current' },
     ],
     schedule: 'evidence about an earlier attempt comes late',
     caught: 'I4',
   },
   {
     name: 'an absence counts at any time',
-    mutations: [{ inside: 'settle_action', from: 'p_asked_at > a.absent_after', to: 'true' }],
+    mutations: [{ inside: 'settle_actions', from: 'k.asked_at > a.absent_after', to: 'true' }],
     schedule: 'a look-up is answered while the request is under way',
     caught: 'I4',
   },
@@ -152,7 +150,7 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'an absence does not hand the decision back',
     mutations: [
       {
-        inside: 'settle_action',
+        inside: 'follow_settlement',
         from: "update approvals t set state = 'approved' where",
         to: "update approvals t set state = 'approved' where false and",
       },
@@ -164,9 +162,9 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'settling is fenced by the epoch',
     mutations: [
       {
-        inside: 'settle_action',
-        from: '  if a.id is null then',
-        to: '  if a.id is null or (p_epoch is not null and p_epoch <> r.epoch) then',
+        inside: 'settle_actions',
+        from: 'on a.tenant = p_tenant and a.id = k.action and a.run_id = k.run',
+        to: 'on a.tenant = p_tenant and a.id = k.action and a.run_id = k.run and coalesce(k.epoch = t.epoch, true)',
       },
     ],
     schedule: 'a worker loses its hold during the call',
@@ -176,7 +174,7 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'identical operations may be in the open together',
     mutations: [
       { statement: 'drop index countersign."an operation is in the open once"' },
-      { inside: 'find_identical', from: 'perform pg_advisory_xact_lock(', to: 'perform abs(' },
+      { inside: 'intend_actions', from: 'perform pg_advisory_xact_lock(', to: 'perform abs(' },
     ],
     schedule: 'two runs ask for the same operation at once',
     caught: 'I4',
@@ -202,7 +200,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'the journal is not read',
     mutations: [
-      { inside: 'load_segment', from: 'm.take = 0', to: 'false' },
+      { inside: 'load_segments', from: 'm.take = 0', to: 'false' },
       { inside: 'journal_response', from: 'm.take = 0', to: 'false' },
       { statement: 'alter table countersign.model_calls drop constraint model_calls_pkey' },
     ],
@@ -217,7 +215,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a run may end with an open outcome',
-    mutations: [{ inside: 'finish_run', from: 'if open then', to: 'if false then' }],
+    mutations: [{ inside: 'finish_runs', from: 'if c.open then', to: 'if false then' }],
     schedule: 'a run ends with an outcome that nobody knows',
     caught: 'I6',
   },
@@ -225,8 +223,8 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'a contradiction is silent',
     mutations: [
       {
-        inside: 'settle_action',
-        from: "p_outcome = 'succeeded' and (a.state in ('failed'",
+        inside: 'keep_evidence',
+        from: "c.outcome = 'succeeded' and (a.state in ('failed'",
         to: "false and (a.state in ('failed'",
       },
     ],
@@ -253,8 +251,8 @@ export const MUTANTS: readonly Mutant[] = [
       { inside: 'resolve_action', from: 'a.attempt <> p_attempt', to: 'false' },
       {
         inside: 'resolve_action',
-        from: 'run_id, p_action, p_attempt, p_verdict',
-        to: 'run_id, p_action, a.attempt, p_verdict',
+        from: "'attempt', p_attempt, 'outcome'",
+        to: "'attempt', a.attempt, 'outcome'",
       },
     ],
     schedule: 'two people looked for the same attempt',
@@ -264,14 +262,14 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'a person’s “not executed” counts at any time',
     mutations: [
       { inside: 'resolve_action', from: 'clock_timestamp() <= a.absent_after', to: 'false' },
-      { inside: 'settle_action', from: 'clock_timestamp() > a.absent_after', to: 'true' },
+      { inside: 'settle_actions', from: 'clock_timestamp() > a.absent_after', to: 'true' },
     ],
     schedule: 'a person looks while the request is under way',
     caught: 'I4',
   },
   {
     name: 'a decision stands though an identical action has succeeded since',
-    mutations: [{ inside: 'find_identical', from: 'o.settled_at > p_decided_at', to: 'false' }],
+    mutations: [{ inside: 'intend_actions', from: 'o.settled_at > (q.approval).decided_at', to: 'false' }],
     schedule: 'both of two identical actions are approved at once',
     caught: 'I4',
   },
@@ -287,9 +285,9 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'an event does not name the one before',
     mutations: [
       {
-        inside: 'append_event',
-        from: "p_data, at_time, coalesce(head.digest, '\\x'),",
-        to: "p_data, at_time, '\\x',",
+        inside: 'append_events',
+        from: "e.data, at_time, coalesce(head.digest, '\\x'),",
+        to: "e.data, at_time, '\\x',",
       },
     ],
     schedule: 'two deliveries at once',

@@ -18,7 +18,7 @@ import {
 } from '../../src/actions/index.ts';
 import type { LedgerAction } from '../../src/actions/ledger.ts';
 import { createLog } from '../../src/log.ts';
-import { callFunction, type Database, openDatabase } from '../../src/postgres/index.ts';
+import { callStep, type Database, openDatabase } from '../../src/postgres/index.ts';
 import { KeyRing } from '../../src/seal/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { type Provider, startProvider } from '../support/provider.ts';
@@ -288,13 +288,13 @@ async function preparedRun(tool: object, args: Record<string, unknown>) {
     keys,
   });
   const response = { path: '', n: 0, request_digest: 'd', sealed: '', usage: {} };
-  await callFunction(admin, 'journal_response', [
-    job.run.tenant,
-    job.run.id,
-    job.run.epoch,
-    JSON.stringify(response),
-    JSON.stringify([minted.row]),
-  ]);
+  await callStep(admin, 'journal_responses', {
+    tenant: job.run.tenant,
+    run: job.run.id,
+    epoch: job.run.epoch,
+    call: response,
+    actions: [minted.row],
+  });
   job.run.actions.push({
     id,
     callId: `call_${id}`,

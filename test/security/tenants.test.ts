@@ -240,11 +240,11 @@ describe('the roles', () => {
       expect([name, await may('countersign_worker', name)]).toEqual([name, false]);
     }
     for (const name of [
-      'intend_action',
-      'settle_action',
-      'claim_run',
+      'intend_actions',
+      'settle_actions',
+      'claim_runs',
       'pause_run',
-      'finish_run',
+      'finish_runs',
       'journal_response',
       'claim_outbox',
     ]) {

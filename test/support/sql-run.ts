@@ -10,7 +10,7 @@ import {
   type SettleOutcome,
   settleAction,
 } from '../../src/actions/ledger.ts';
-import { callFunction, type Database, type Queryable } from '../../src/postgres/index.ts';
+import { callFunction, callStep, type Database, type Queryable } from '../../src/postgres/index.ts';
 import { type Claim, claimRun } from '../../src/runs/claim.ts';
 import { start } from '../../src/runs/start.ts';
 import { KeyRing } from '../../src/seal/index.ts';
@@ -103,7 +103,7 @@ export async function claim(
   return made;
 }
 
-/** Stores one model response that asks for these actions. Returns journal_response's outcome. */
+/** Stores one model response that asks for these actions. Returns journal_responses' outcome. */
 export async function journal(
   db: Db,
   run: SqlRun,
@@ -143,14 +143,14 @@ export async function journal(
     };
   });
   const call = { path: '', n, request_digest: 'd', sealed: NOISE.toString('base64'), usage: {} };
-  const [row] = await callFunction<{ journal_response: string }>(db, 'journal_response', [
-    run.tenant,
-    run.id,
+  const { outcome } = await callStep<{ outcome: string }>(db, 'journal_responses', {
+    tenant: run.tenant,
+    run: run.id,
     epoch,
-    JSON.stringify(call),
-    JSON.stringify(rows),
-  ]);
-  return row?.journal_response ?? '';
+    call,
+    actions: rows,
+  });
+  return outcome;
 }
 
 /** Pauses with one approval for each action. Returns the status after, null when fenced. */
@@ -162,19 +162,18 @@ export async function pause(
   number = 1,
 ): Promise<string | null> {
   const approvals = run.actions.map((action, index) => approvalOf(action, options[index]));
-  const row = await one<{ pause_run: string | null }>(db, 'pause_run', [
-    run.tenant,
-    run.id,
+  const { status } = await callStep<{ status: string | null }>(db, 'pause_runs', {
+    tenant: run.tenant,
+    run: run.id,
     epoch,
     number,
-    NOISE,
-    'state/1',
-    [TOOL],
-    JSON.stringify(approvals),
-    '{}',
-    null,
-  ]);
-  return row.pause_run;
+    sealed: NOISE,
+    state_schema: 'state/1',
+    manifest: [TOOL],
+    approvals,
+    usage: {},
+  });
+  return status;
 }
 
 function approvalOf(action: SqlAction, options: ActionOptions = {}) {
@@ -335,18 +334,15 @@ export async function release(
 }
 
 export async function finish(db: Db, run: SqlRun, epoch = run.epoch): Promise<boolean> {
-  const row = await one<{ finish_run: boolean }>(db, 'finish_run', [
-    run.tenant,
-    run.id,
+  const { finished } = await callStep<{ finished: boolean }>(db, 'finish_runs', {
+    tenant: run.tenant,
+    run: run.id,
     epoch,
-    'completed',
-    NOISE,
-    null,
-    '{}',
-    null,
-    null,
-  ]);
-  return row.finish_run;
+    status: 'completed',
+    sealed_output: NOISE,
+    usage: {},
+  });
+  return finished;
 }
 
 export async function cancel(db: Db, run: SqlRun): Promise<{ outcome: string; in_flight: string[] }> {
