@@ -274,9 +274,9 @@ end
 $$;
 
 create type claim_call as (n integer, run uuid, wake integer, worker uuid, ttl_ms integer, max_attempts integer,
-  lease_busy boolean, workflows text[], state_schemas text[], tools text[]);
+  take_over boolean, workflows text[], state_schemas text[], tools text[]);
 
--- Claim. outcome: claimed | stale (older wake, or nothing to do: acknowledge) | held (wait_ms: delay the job)
+-- Claim. outcome: claimed | stale (older wake, or nothing to do: acknowledge) | held (wait_ms: delay the job; 0: the hold has run out)
 --   | cannot_carry (left untouched, no attempt spent) | dead_lettered (budget spent by this very claim) | unknown.
 -- The loaded run travels with the claim: one round trip.
 create function claim_runs(p_tenant text, p_calls json)
@@ -310,9 +310,9 @@ begin
       outcome := 'unknown';
     elsif c.wake < r.wake or r.status not in ('ready', 'running') then
       outcome := 'stale';
-    elsif r.status = 'running' and (not expired or c.lease_busy) then
+    elsif r.status = 'running' and (not expired or not c.take_over) then
       outcome := 'held';
-      wait_ms := greatest(50, ceil(extract(epoch from r.held_until - clock_timestamp()) * 1000)::integer);
+      wait_ms := greatest(0, ceil(extract(epoch from r.held_until - clock_timestamp()) * 1000)::integer);
     elsif not (r.workflow || '@' || r.version = any (c.workflows) and r.state_schema = any (c.state_schemas) and r.manifest <@ c.tools) then
       outcome := 'cannot_carry';
       if not can_be_carried(r) then
@@ -569,14 +569,14 @@ begin
 end
 $$;
 
--- Stores model responses of several runs. The caller holds the locks and has compared the epochs.
-create function store_model_calls(p_tenant text, p_runs uuid[], p_epochs integer[], p_calls jsonb[]) returns void
+-- Stores model responses of several runs, with the epochs of their owners. The caller holds the locks and has compared them.
+create function store_model_calls(p_tenant text, p_runs uuid[], p_owners integer[], p_calls jsonb[]) returns void
 language plpgsql
 as $$
 begin
   insert into model_calls (tenant, run_id, segment, path, n, request_digest, sealed, usage, epoch)
   select p_tenant, r.id, r.segment, c.path, c.n, c.request_digest, decode(c.sealed, 'base64'), c.usage, k.epoch
-  from unnest(p_runs, p_epochs, p_calls) as k (run, epoch, calls)
+  from unnest(p_runs, p_owners, p_calls) as k (run, epoch, calls)
   join runs r on r.tenant = p_tenant and r.id = k.run and r.id = any (p_runs)
   cross join jsonb_to_recordset(k.calls) as c (path text, n integer, request_digest text, sealed text, usage jsonb);
 end

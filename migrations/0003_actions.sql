@@ -156,7 +156,7 @@ begin
   -- with execute_before is what is recorded.
   at_time := clock_timestamp();
   for c in
-    select k.*, t as its_run, x as its_action, q.approval, same.open, same.done
+    select k.*, t as its_run, x as its_action, q.approval, fingerprint_of(x, q.approval) as fingerprint, same.open, same.done
     from unnest(asked) k
     left join runs t on t.tenant = p_tenant and t.id = k.run and t.id = any (run_ids)
     left join actions x on x.tenant = p_tenant and x.id = k.action and x.run_id = k.run and x.id = any (action_ids)
@@ -184,7 +184,7 @@ begin
     -- Before anything else, also before a stored receipt: is this the call that was reviewed? (I2)
     elsif a.id is null or a.tool is distinct from c.tool or a.proposed_digest is distinct from c.proposed_digest
        or (a.effective_digest is not null and a.effective_digest is distinct from c.effective_digest)
-       or (a.gated and p.state in ('approved', 'consumed') and p.fingerprint is distinct from fingerprint_of(a, p)) then
+       or (a.gated and p.state in ('approved', 'consumed') and p.fingerprint is distinct from c.fingerprint) then
       perform settle_quarantined(p_tenant, r.id, 'DIGEST_MISMATCH', c.action);
       outcome := 'digest_mismatch';
     elsif a.state in ('succeeded', 'failed', 'abandoned') then

@@ -412,7 +412,7 @@ function claim_notifications(p_limit integer, p_claim_ms integer, p_token uuid) 
 function claim_outbox(p_limit integer, p_claim_ms integer, p_token uuid) returns TABLE(id uuid, tenant text, run_id uuid, wake integer) language sql security definer owner countersign_loops
   body sha256 ae2c0c9c8c5d53c196e9bf8dec2c22ad67822625f501ba55facb5450715b03da
 function claim_runs(p_tenant text, p_calls json) returns TABLE(n integer, outcome text, wait_ms integer, run json, sealed bytea, actions json, calls json, tool_results json, session json) language plpgsql owner migrator
-  body sha256 f1ca7d3469c366f53812e928b45a0c13677794c961846783b33a257321ee7a34
+  body sha256 0186b8de1cf9d11fb5b81831b0e6f6e650264bbf117926d6baf7c46fb6d3c2b6
 function close_action(p_tenant text, p_run uuid, p_action uuid, p_reason text) returns void language plpgsql owner migrator
   body sha256 959edb86744d5e40f50dbfc7657e39f9df68162dd55c28f2782a04e6d85c8238
 function close_run(p_tenant text, p_run uuid, p_reason text) returns void language plpgsql owner migrator
@@ -442,7 +442,7 @@ function free_session(p_tenant text, p_session text, p_supersede boolean, p_clie
 function hand_back_run(p_tenant text, p_run uuid, p_epoch integer, p_max_claims integer) returns text language plpgsql owner migrator
   body sha256 edf6bec15d1c7e1e94b82a76c504711469711d3e734b7a1f066a0b42da9272ad
 function intend_actions(p_tenant text, p_calls json) returns TABLE(n integer, outcome text, state text, reason text, attempt integer, sealed_result bytea) language plpgsql owner migrator
-  body sha256 70ef50436588bdfa7df18983c1c0a67320a087053140e70de218d4c9b17d33cc
+  body sha256 902dfa8f405c86b663798e93ddca576b4814d71c64a843a48b6828620ad2dc97
 function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
   body sha256 2b5609333a3e26531b429dc195742ca6301629d7caabc9443c830ee6db53e726
 function journal_responses(p_tenant text, p_calls json) returns TABLE(n integer, outcome text) language sql owner migrator
@@ -525,8 +525,8 @@ function start_run(p_tenant text, p_run uuid, p_workflow text, p_version text, p
   body sha256 5748ee51a96ea75ec4502704fac780c3478e0aae24ff8108ab08f9ac82d2afff
 function stop_worker(p_id uuid) returns void language sql security definer owner countersign_loops
   body sha256 9a7cab9cd08296caf318968dd3e500bb1c11d331b0b088dadf1699a2a41defbe
-function store_model_calls(p_tenant text, p_runs uuid[], p_epochs integer[], p_calls jsonb[]) returns void language plpgsql owner migrator
-  body sha256 d60198ed81eff0d2bfb77aa2daef432f67e0878298d7a339fcc2e2596c8999ca
+function store_model_calls(p_tenant text, p_runs uuid[], p_owners integer[], p_calls jsonb[]) returns void language plpgsql owner migrator
+  body sha256 35e30e6fbab88a9ce3ad97cfaf5d5d837fadd0bb3ba9b8c4aa6c3a9b2665e93d
 function store_session(p_tenant text, r runs, p_change jsonb) returns void language plpgsql owner migrator
   body sha256 6839c34092b3f69ca18823a38796f1311399d4bebca0ac178ed9eadfe09368f9
 function store_tool_result(p_tenant text, p_run uuid, p_epoch integer, p_call_id text, p_tool text, p_sealed bytea) returns text language plpgsql owner migrator

@@ -352,7 +352,10 @@ inline close_action() {
 #define decided_again   (!overtaken)
 #endif
 
-inline find_identical() { if :: identical == 1 -> waits_for_identical = true; outcome = held :: else fi }
+inline refuse_undecided() {
+    if :: attempt == 0 || withdrawn -> close_action() :: else fi;
+    outcome = refused
+}
 
 inline intend_actions() {
     if
@@ -373,16 +376,12 @@ inline intend_actions() {
                   if :: approval == APPROVED && late -> approval = EXPIRED :: else fi;
 #endif
                   if
-                  :: !(stands) ->
-                         if :: attempt == 0 || withdrawn -> close_action() :: else fi;
-                         outcome = refused
+                  :: !(stands) -> refuse_undecided()
                   :: else ->
-                         outcome = dispatched;
-                         find_identical();
                          if
-                         :: outcome == held -> skip
-                         :: outcome != held && !(decided_again) -> outcome = decide_again
-                         :: else -> dispatch_now
+                         :: identical == 1 -> waits_for_identical = true; outcome = held
+                         :: identical != 1 && !(decided_again) -> outcome = decide_again
+                         :: else -> outcome = dispatched; dispatch_now
                          fi
                   fi
            fi
@@ -426,6 +425,36 @@ inline intend_actions() {
 #define lets_go         (next == OUTCOME_UNKNOWN || next == PREPARED)
 #endif
 
+inline keep_evidence(named, told, source) {
+    outcome = kept;
+    if
+    :: told == succeeded && (action == FAILED || action == NOT_EXECUTED || action == ABANDONED ||
+           (named != attempt && !is_idempotent)) ->
+           outcome = contradiction;
+           /* the only word that may turn out wrong; and a look-up that began before the newest attempt was sent
+              cannot tell whose effect it found: it warns, without saying that there are two */
+           must(P4_truth, action == ABANDONED || (source == by_lookup && named != attempt))
+    :: told == absent && answers_now(named) ->                 /* an attempt is its worker's until its deadline */
+           must(P4_truth, action == OUTCOME_UNKNOWN || past_deadline == attempt);
+           action = OUTCOME_UNKNOWN                            /* and asked again later */
+    :: else
+    fi
+}
+
+inline follow_settlement() {
+    if
+#if !defined(MUT_NO_HAND_BACK) && !defined(MUT_CONSUMED_IS_ENOUGH)
+    :: next == PREPARED && approval == CONSUMED -> approval = APPROVED
+#endif
+    :: next == SUCCEEDED && approval == APPROVED -> approval = CONSUMED
+    :: else
+    fi;
+    if
+    :: (next == SUCCEEDED || next == FAILED) && status == RUNNING && tries > 1 -> tries = 0
+    :: else
+    fi
+}
+
 inline settle_actions(named, told, source, own, in_grace) {
     if :: told == never_sent && is_idempotent -> proven++ :: else fi;
     if
@@ -441,37 +470,14 @@ inline settle_actions(named, told, source, own, in_grace) {
     :: else -> next = 0
     fi;
     if
-    :: next == 0 ->
-           outcome = kept;
-           if
-           :: told == succeeded && (action == FAILED || action == NOT_EXECUTED || action == ABANDONED ||
-                  (named != attempt && !is_idempotent)) ->
-                  outcome = contradiction;
-                  /* the only word that may turn out wrong; and a look-up that began before the newest attempt was sent
-                     cannot tell whose effect it found: it warns, without saying that there are two */
-                  must(P4_truth, action == ABANDONED || (source == by_lookup && named != attempt))
-           :: told == absent && answers_now(named) ->          /* an attempt is its worker's until its deadline */
-                  must(P4_truth, action == OUTCOME_UNKNOWN || past_deadline == attempt);
-                  action = OUTCOME_UNKNOWN                     /* and asked again later */
-           :: else
-           fi
+    :: next == 0 -> keep_evidence(named, told, source)
     :: else ->
            must(P4_truth, in_the_open || (action == PREPARED && next == SUCCEEDED)); /* a proven outcome never moves */
            must(P4_truth, next != SUCCEEDED || effects == 1);
            must(P4_truth, next != FAILED || effects == 0);
            must(P4_truth, next != PREPARED || effects == 0);               /* "proven not executed" is true */
            action = next; due = false; person_called = false;
-           if
-#if !defined(MUT_NO_HAND_BACK) && !defined(MUT_CONSUMED_IS_ENOUGH)
-           :: next == PREPARED && approval == CONSUMED -> approval = APPROVED
-#endif
-           :: next == SUCCEEDED && approval == APPROVED -> approval = CONSUMED
-           :: else
-           fi;
-           if
-           :: (next == SUCCEEDED || next == FAILED) && status == RUNNING && tries > 1 -> tries = 0
-           :: else
-           fi;
+           follow_settlement();
            outcome = settled
     fi;
     if

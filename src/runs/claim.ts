@@ -25,6 +25,7 @@ export type ClaimedRun = {
 
 export type Claim =
   | { outcome: 'claimed'; run: ClaimedRun }
+  /** `waitMs` 0: the hold has run out, and was not to be taken over. */
   | { outcome: 'held'; waitMs: number }
   | { outcome: 'stale' | 'cannot_carry' | 'dead_lettered' | 'unknown' };
 
@@ -75,7 +76,8 @@ export async function claimRun(
     workerId: string;
     ttlMs: number;
     maxAttempts: number;
-    leaseBusy: boolean;
+    /** Whether a run whose holder's time has run out may be taken from it. */
+    takeOver: boolean;
     capabilities: Capabilities;
   },
 ): Promise<Claim> {
@@ -86,7 +88,7 @@ export async function claimRun(
     worker: ask.workerId,
     ttl_ms: ask.ttlMs,
     max_attempts: ask.maxAttempts,
-    lease_busy: ask.leaseBusy,
+    take_over: ask.takeOver,
     workflows: ask.capabilities.workflows,
     state_schemas: ask.capabilities.stateSchemas,
     tools: ask.capabilities.tools,

@@ -9,7 +9,7 @@ import type { Database } from '../postgres/index.ts';
 import type { Leases, ResumeJob, Verdict } from '../queue/index.ts';
 import type { KeyRing } from '../seal/index.ts';
 import type { Capabilities, Registry } from '../workflows/index.ts';
-import { type ClaimedRun, claimRun } from './claim.ts';
+import { type Claim, type ClaimedRun, claimRun } from './claim.ts';
 import { handBack, isUnavailable } from './hand-back.ts';
 import { complete, countWasted, fail, park, pause, quarantine, release } from './outcome.ts';
 import { makeSegment, openSegment } from './segment.ts';
@@ -73,17 +73,10 @@ export type WorkerEnvironment = {
  */
 export async function carryDelivery(env: WorkerEnvironment, job: ResumeJob): Promise<Verdict> {
   const leaseHolder = randomUUID();
-  const lease = await env.leases.acquire(job.tenant, job.runId, leaseHolder, env.settings.ttlMs);
+  const lease = env.leases.acquire(job.tenant, job.runId, leaseHolder, env.settings.ttlMs);
   const asked = performance.now();
   try {
-    const claim = await claimRun(env.db, {
-      ...job,
-      workerId: env.workerId,
-      ttlMs: env.settings.ttlMs,
-      maxAttempts: env.settings.maxAttempts,
-      leaseBusy: lease === 'busy',
-      capabilities: env.capabilities,
-    });
+    const claim = await claimAdvised(env, job, lease);
     env.counts[claim.outcome] += 1;
     if (claim.outcome === 'held') {
       return { kind: 'delay', ms: Math.min(Math.max(claim.waitMs, 100), env.settings.ttlMs) };
@@ -94,7 +87,7 @@ export async function carryDelivery(env: WorkerEnvironment, job: ResumeJob): Pro
     if (claim.outcome !== 'claimed') {
       return { kind: 'done' };
     }
-    if (lease === 'busy') {
+    if ((await lease) === 'busy') {
       await env.leases.seize(job.tenant, job.runId, leaseHolder, env.settings.ttlMs);
     }
     const hold = env.holds.add(
@@ -114,10 +107,32 @@ export async function carryDelivery(env: WorkerEnvironment, job: ResumeJob): Pro
     }
     return { kind: 'done' };
   } finally {
-    if (lease !== 'unknown') {
+    if ((await lease) !== 'unknown') {
       await env.leases.release(job.tenant, job.runId, leaseHolder);
     }
   }
+}
+
+/**
+ * Claims without waiting for the lease: it is asked for at the same time, and its advice matters only where a hold has
+ * run out. Then a lease that somebody else keeps speaks for a holder who lives and could not renew in Postgres.
+ */
+async function claimAdvised(
+  env: WorkerEnvironment,
+  job: ResumeJob,
+  lease: ReturnType<Leases['acquire']>,
+): Promise<Claim> {
+  const claim = (takeOver: boolean) =>
+    claimRun(env.db, {
+      ...job,
+      workerId: env.workerId,
+      ttlMs: env.settings.ttlMs,
+      maxAttempts: env.settings.maxAttempts,
+      takeOver,
+      capabilities: env.capabilities,
+    });
+  const first = await claim(false);
+  return first.outcome === 'held' && first.waitMs === 0 && (await lease) !== 'busy' ? claim(true) : first;
 }
 
 /** Runs the claimed segment and commits what became of it. */

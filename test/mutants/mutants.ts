@@ -57,7 +57,7 @@ export const MUTANTS: readonly Mutant[] = [
     mutations: [
       {
         inside: 'claim_runs',
-        from: "elsif r.status = 'running' and (not expired or c.lease_busy) then",
+        from: "elsif r.status = 'running' and (not expired or not c.take_over) then",
         to: 'elsif false then',
       },
     ],

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/postgres/index.ts';
+import { chainFaults } from '../support/run-facts.ts';
 import { approvedRun, claim, finish, intend, type SqlRun, settle, startRun } from '../support/sql-run.ts';
 import { first, openSqlStage, type SqlStage } from '../support/sql-stage.ts';
 
@@ -98,6 +99,39 @@ describe('steps of many runs at once', () => {
     } finally {
       await other.close();
     }
+  });
+
+  it('send one of two identical operations and hold the other, as one after the other would', async () => {
+    const runs = await inTurn(6, () =>
+      approvedRun(stage.admin, stage.worker, [{ operation: `refund of ${randomUUID()}` }]),
+    );
+    const twins = await inTurn(2, () => approvedRun(stage.admin, stage.worker, [{ operation: 'the same' }]));
+    const all = [...runs.slice(0, 3), ...twins, ...runs.slice(3)];
+    const intents = await Promise.all(all.map((run) => intend(db, run, first(run))));
+    expect(await transactions('action_dispatched', all)).toBe(1);
+    const outcomes = new Map(all.map((run, n) => [run, intents[n]?.outcome]));
+    expect(runs.map((run) => outcomes.get(run))).toEqual(runs.map(() => 'dispatched'));
+    expect(twins.map((run) => outcomes.get(run)).sort()).toEqual(['dispatched', 'held']);
+    const held = twins.find((run) => outcomes.get(run) === 'held') as SqlRun;
+    const sent = twins.find((run) => run !== held) as SqlRun;
+    const { rows } = await stage.admin.pool.query('select held_by from countersign.actions where id = $1', [
+      first(held).id,
+    ]);
+    expect(rows).toEqual([{ held_by: first(sent).id }]);
+  });
+
+  it('of one run are taken one after the other: the second sees what the first did', async () => {
+    const [run] = (await started(1)) as [SqlRun];
+    const others = await started(5);
+    const claims = await Promise.all(
+      [run, ...others, run].map((each) => claim(db, each === run ? { ...run } : each)),
+    );
+    expect(claims.map(({ outcome }) => outcome)).toEqual([...others.map(() => 'claimed'), 'claimed', 'held']);
+
+    const pair = await approvedRun(stage.admin, stage.worker, [{}, {}]);
+    const intents = await Promise.all(pair.actions.map((action) => intend(db, pair, action)));
+    expect(intents.map(({ outcome }) => outcome)).toEqual(['dispatched', 'dispatched']);
+    expect(await chainFaults(stage.admin)).toEqual([]);
   });
 
   it('see nothing of another tenant, whose run they name in the same statement', async () => {

@@ -85,7 +85,7 @@ export async function startRun(db: Db, worker: string, tenant = 'acme'): Promise
 export async function claim(
   db: Db,
   run: SqlRun,
-  options: { worker?: string; wake?: number; ttlMs?: number; maxAttempts?: number; leaseBusy?: boolean } = {},
+  options: { worker?: string; wake?: number; ttlMs?: number; maxAttempts?: number; takeOver?: boolean } = {},
 ): Promise<Claim> {
   const made = await claimRun(db as Database, {
     tenant: run.tenant,
@@ -94,7 +94,7 @@ export async function claim(
     workerId: options.worker ?? run.worker,
     ttlMs: options.ttlMs ?? 3_600_000,
     maxAttempts: options.maxAttempts ?? 5,
-    leaseBusy: options.leaseBusy ?? false,
+    takeOver: options.takeOver ?? true,
     capabilities: { workflows: [SQL_WORKFLOW], stateSchemas: SCHEMAS, tools: [TOOL] },
   });
   if (made.outcome === 'claimed') {
