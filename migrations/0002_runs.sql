@@ -38,12 +38,8 @@ end
 $$;
 
 create function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void
-language plpgsql
-as $$
-begin
-  perform append_events(p_tenant, array[row(p_run, p_kind, p_data)::new_event]);
-end
-$$;
+language sql
+as $$ select append_events(p_tenant, array[row(p_run, p_kind, p_data)::new_event]) $$;
 
 -- What an event's digest covers; an auditor recomputes it.
 create function event_digest(p_previous bytea, p_tenant text, p_run uuid, p_n integer, p_kind text, p_data jsonb, p_at timestamptz)

@@ -393,8 +393,8 @@ table workflows
 
 function announce_worker(p_id uuid, p_kind text, p_name text, p_workflows text[], p_state_schemas text[], p_tools text[], p_alive_ms integer) returns void language plpgsql security definer owner countersign_loops
   body sha256 e6850bf57cab6473f0cdab2a473eb27cf90638f43c78fb0c6d3d61a387d3f978
-function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void language plpgsql owner migrator
-  body sha256 f87926c2711cb032e488bb120a3ec15ece5f9cf04018e9ff815c6e341952b503
+function append_event(p_tenant text, p_run uuid, p_kind text, p_data jsonb) returns void language sql owner migrator
+  body sha256 bbd982f5c1276f3073aedd663f8baf6c17a346a45c918c0dbb11252dd016506a
 function append_events(p_tenant text, p_events new_event[]) returns void language plpgsql owner migrator
   body sha256 2275b120aa228537c5d27699d9b818fec0d5ff0c102e7d3862bb13542e5bb248
 function as_tenant(p_tenant text) returns void language sql owner migrator

@@ -1,6 +1,6 @@
 import pg from 'pg';
 
-/** One step of one run: what its function's call type names, and the tenant. Buffers become bytea. */
+/** One step of one run: the tenant, and what the call type of its SQL function names. Buffers become bytea. */
 export type StepCall = { tenant: string; run: string } & Readonly<Record<string, unknown>>;
 type Call = {
   ask: StepCall;
@@ -64,7 +64,7 @@ export class Batches {
     if (lane.underWay > 0 || lane.waiting.length === 0) {
       return;
     }
-    const calls = takeBatch(lane);
+    const calls = lane.waiting.splice(0, MOST);
     lane.underWay += 1;
     let letGo = (): void => {
       letGo = () => undefined;
@@ -111,40 +111,32 @@ export class Batches {
 /** For the `options` of a batch pool's connections. */
 export const LOCK_TIMEOUT = `-c lock_timeout=${PATIENCE_MS}`;
 
-/** A batch holds each run once: its second step must see what the first one did. Sorted by tenant. */
-function takeBatch(lane: Lane): Call[] {
-  const taken = new Map<string, Call>();
-  lane.waiting = lane.waiting.filter((call) => {
-    const key = `${call.ask.tenant} ${call.ask.run}`;
-    if (taken.size === MOST || taken.has(key)) {
-      return true;
-    }
-    taken.set(key, call);
-    return false;
-  });
-  return [...taken.values()].sort(
-    ({ ask: a }, { ask: b }) => Number(a.tenant > b.tenant) - Number(a.tenant < b.tenant),
-  );
-}
-
 /**
- * One statement for calls that are sorted by tenant: the function is called once for each tenant, with its calls as JSON,
- * each of which carries its place as `n`. Tenants in the same order everywhere, runs within one by the function, so that
- * two batches that lock the same runs do it in the same order. Its name says how many tenants, so that a connection
+ * One statement for several calls. The function is called once for each tenant, with its calls as JSON, each of which
+ * carries its place as `n`; and once more where a run has a second call, for that must see what the first one did.
+ * Tenants are in the same order everywhere, and the function sorts the runs, so that two batches that lock the same runs
+ * do it in the same order. The statement's name says how many calls of the function it makes, so that a connection
  * prepares few.
  */
 export function statementFor(name: string, asks: readonly StepCall[]): pg.QueryConfig {
-  const byTenant = new Map<string, Record<string, unknown>[]>();
-  for (const [n, { tenant, ...ask }] of asks.entries()) {
-    const calls = byTenant.get(tenant) ?? [];
-    byTenant.set(tenant, calls);
-    calls.push({ n, ...ask });
+  const places = [...asks.entries()].sort(
+    ([, { tenant: a }], [, { tenant: b }]) => Number(a > b) - Number(a < b),
+  );
+  const calls: { tenant: string; runs: Set<string>; steps: Record<string, unknown>[] }[] = [];
+  for (const [n, { tenant, ...step }] of places) {
+    let call = calls.find((other) => other.tenant === tenant && !other.runs.has(step.run));
+    if (call === undefined) {
+      call = { tenant, runs: new Set(), steps: [] };
+      calls.push(call);
+    }
+    call.runs.add(step.run);
+    call.steps.push(withBytea({ n, ...step }));
   }
-  const call = (_: unknown, i: number) => `select * from countersign.${name}($${i * 2 + 1}, $${i * 2 + 2})`;
+  const text = (_: unknown, i: number) => `select * from countersign.${name}($${i * 2 + 1}, $${i * 2 + 2})`;
   return {
-    name: `cs_${name}_${byTenant.size}`,
-    text: Array.from(byTenant, call).join(' union all '),
-    values: [...byTenant].flatMap(([tenant, calls]) => [tenant, JSON.stringify(calls.map(withBytea))]),
+    name: `cs_${name}_${calls.length}`,
+    text: calls.map(text).join(' union all '),
+    values: calls.flatMap(({ tenant, steps }) => [tenant, JSON.stringify(steps)]),
   };
 }
 
