@@ -167,7 +167,7 @@ comment on column runs.looked_at is 'When a sweep last looked at it; infinity wh
 create unique index "a session has one active run" on runs (session_slot, tenant) where session_slot is not null;
 create index runs_to_sweep on runs (looked_at) where ended_at is null;
 create index runs_by_age on runs (created_at desc, id);
-create index runs_of_session on runs (session_id) where session_id is not null;
+create index runs_of_session on runs (session_id, tenant) where session_id is not null;
 
 create table checkpoints (
   tenant text not null,

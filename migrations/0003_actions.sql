@@ -38,12 +38,14 @@ begin
 end
 $$;
 
+create type journal_call as (n integer, run uuid, epoch integer, call jsonb, actions jsonb);
+
 -- The same for the responses of several runs, one after the other: they share a commit.
 create function journal_responses(p_tenant text, p_calls json) returns table (n integer, outcome text)
 language sql set search_path = countersign, pg_temp
 as $$
   select c.n, journal_response(p_tenant, c.run, c.epoch, c.call, c.actions)
-  from json_to_recordset(p_calls) as c (n integer, run uuid, epoch integer, call jsonb, actions jsonb)
+  from (select * from json_populate_recordset(null::journal_call, p_calls) order by run) as c
 $$;
 
 -- Diverged: a replay asks something else at (path, n). If nothing minted there or later has ever been sent, that tail of
@@ -290,7 +292,9 @@ begin
     returning id)
   select coalesce(array_agg(made.id), '{}') into stored from made;
 
-  select array_agg(row(k, t, a, k.receipt = any (stored), case when k.receipt = any (stored) then meaning.next_state end)::settlement)
+  -- An action that has moved to another run comes last: its evidence must find everything that follows from the others'.
+  select array_agg(row(k, t, a, k.receipt = any (stored), case when k.receipt = any (stored) then meaning.next_state end)::settlement
+      order by a.id is null)
     into settlements
   from unnest(asked) k
   left join runs t on t.tenant = p_tenant and t.id = k.run and t.id = any (run_ids)

@@ -57,13 +57,15 @@ begin
 end
 $$;
 
+create type pause_call as (n integer, run uuid, epoch integer, number integer, sealed bytea, state_schema text,
+  manifest text[], approvals jsonb, usage jsonb, session jsonb);
+
 -- The same for several runs, one after the other: they share a commit.
 create function pause_runs(p_tenant text, p_calls json) returns table (n integer, status text)
 language sql set search_path = countersign, pg_temp
 as $$
   select c.n, pause_run(p_tenant, c.run, c.epoch, c.number, c.sealed, c.state_schema, c.manifest, c.approvals, c.usage, c.session)
-  from json_to_recordset(p_calls) as c (n integer, run uuid, epoch integer, number integer, sealed bytea, state_schema text,
-    manifest text[], approvals jsonb, usage jsonb, session jsonb)
+  from (select * from json_populate_recordset(null::pause_call, p_calls) order by run) as c
 $$;
 
 -- Ask again: an approved action may not run on its decision, because an identical one has succeeded since it was taken.

@@ -283,7 +283,7 @@ END)))
   constraint runs_tenant_session_id_fkey FOREIGN KEY (tenant, session_id) REFERENCES sessions(tenant, id)
   CREATE UNIQUE INDEX "a session has one active run" ON runs USING btree (session_slot, tenant) WHERE (session_slot IS NOT NULL)
   CREATE INDEX runs_by_age ON runs USING btree (created_at DESC, id)
-  CREATE INDEX runs_of_session ON runs USING btree (session_id) WHERE (session_id IS NOT NULL)
+  CREATE INDEX runs_of_session ON runs USING btree (session_id, tenant) WHERE (session_id IS NOT NULL)
   CREATE INDEX runs_to_sweep ON runs USING btree (looked_at) WHERE (ended_at IS NULL)
   row level security, forced
   policy "loops renew holds" for w to countersign_loops using (true)
@@ -446,7 +446,7 @@ function intend_actions(p_tenant text, p_calls json) returns TABLE(n integer, ou
 function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb) returns text language plpgsql owner migrator
   body sha256 2b5609333a3e26531b429dc195742ca6301629d7caabc9443c830ee6db53e726
 function journal_responses(p_tenant text, p_calls json) returns TABLE(n integer, outcome text) language sql owner migrator
-  body sha256 5376d58d2c9429ffb597200fa190d87d1540c0842c16d183da0cef8a683431c4
+  body sha256 968d5f1f00e026e09ec96c3de24edb78b094628825efbb86b349aaafd7a3b0d8
 function keep_evidence(c settle_call, r runs, a actions, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
   body sha256 69ec32108d8a5840eb1628262430acf7cacdcada82c52bb19c9eafa3c6801a9e
 function load_action_to_reconcile(p_tenant text, p_run uuid, p_action uuid) returns TABLE(workflow text, version text, tool text, recovery text, state text, attempt integer, effective_digest text, sealed_arguments bytea, absent_after timestamp with time zone, reconcile_tries integer, asked_at timestamp with time zone, reissue text) language plpgsql owner migrator
@@ -478,7 +478,7 @@ function parked_until(r runs, p_patience_ms bigint) returns timestamp with time 
 function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text, p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb) returns text language plpgsql owner migrator
   body sha256 a9010b86d612998b9a1f33eccbc3d273ecf8950139494d234f16434c8e10a57b
 function pause_runs(p_tenant text, p_calls json) returns TABLE(n integer, status text) language sql owner migrator
-  body sha256 725575276912067a8d2c95895a36394a531490c0d4f6a94ddf3390ff8f9ad57a
+  body sha256 5138583bf003cad0d19ec262a1274752a6eca7ba6b97f193625048e0a1d5f3e3
 function quarantine_run(p_tenant text, p_run uuid, p_epoch integer, p_reason text) returns text language plpgsql owner migrator
   body sha256 6faac764b5e9a28758b3f696b90f78e3e0d407c144fd316c18df4f0b5feb0158
 function refuse_undecided(a actions, p approvals) returns text language plpgsql owner migrator
@@ -510,7 +510,7 @@ function runs_to_sweep(p_limit integer, p_patience_ms bigint) returns TABLE(tena
 function runs_to_unpark(p_limit integer, p_workflows text[]) returns TABLE(tenant text, run_id uuid) language sql security definer owner countersign_loops
   body sha256 89921985443a134279f3deeb9ce0ab346e47b520e84dc86de30e0b64c0d3603f
 function settle_actions(p_tenant text, p_calls json) returns TABLE(n integer, outcome text, run_status text) language plpgsql owner migrator
-  body sha256 934c47b2f52cacf751619f73a579f2c88b738e7b29fb64aca63caa98258827fb
+  body sha256 f5b8b8413b8567e855d64d843052a5d3842ba31cf10c309103d23df933d3224d
 function settle_elsewhere(p_tenant text, c settle_call, OUT outcome text, OUT run_status text) returns record language plpgsql owner migrator
   body sha256 8ce6ecc034a07f3b99b8f0ec9831d2a41d5df4055de3e73fc96f926bc9054406
 function settle_lookup(p_tenant text, p_run uuid, p_action uuid, p_attempt integer, p_outcome text, p_receipt uuid, p_sealed_receipt bytea, p_sealed_result bytea, p_reason text, p_backoff_ms bigint, p_asked_at timestamp with time zone, p_budget integer, OUT outcome text, OUT run_status text, OUT waits boolean) returns record language plpgsql owner migrator

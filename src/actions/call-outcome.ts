@@ -39,7 +39,7 @@ export function provenOrUnknown(error: unknown): CallOutcome {
     outcome: 'unknown',
     evidence: null,
     result: null,
-    reason: error instanceof Error ? error.constructor.name : 'THROWN',
+    reason: error instanceof Error ? wellFormed(error.constructor.name) : 'THROWN',
   };
 }
 

@@ -39,7 +39,7 @@ export async function intendAction(
     effectiveDigest: string;
   },
 ): Promise<Intent> {
-  return callStep<Intent>(db, 'intend_actions', {
+  return (await callStep(db, 'intend_actions', {
     tenant: ask.tenant,
     run: ask.runId,
     epoch: ask.epoch,
@@ -47,7 +47,7 @@ export async function intendAction(
     tool: ask.tool,
     proposed_digest: ask.proposedDigest,
     effective_digest: ask.effectiveDigest,
-  });
+  })) as Intent;
 }
 
 export type SettleOutcome =
@@ -86,7 +86,7 @@ export async function settleAction(
     askedAt?: Date | null;
   },
 ): Promise<Settlement> {
-  return callStep<Settlement>(db, 'settle_actions', {
+  return (await callStep(db, 'settle_actions', {
     tenant: known.tenant,
     run: known.runId,
     action: known.actionId,
@@ -96,11 +96,11 @@ export async function settleAction(
     receipt: known.receiptId,
     sealed_receipt: known.sealedReceipt,
     sealed_result: known.sealedResult,
-    reason: known.reason,
-    epoch: known.epoch,
-    backoff_ms: known.backoffMs,
-    asked_at: known.askedAt,
-  });
+    reason: known.reason ?? null,
+    epoch: known.epoch ?? null,
+    backoff_ms: known.backoffMs ?? 0,
+    asked_at: known.askedAt ?? null,
+  })) as Settlement;
 }
 
 /**

@@ -103,13 +103,13 @@ async function store(
 ): Promise<void> {
   let stored = false;
   try {
-    const { outcome } = await callStep<{ outcome: string }>(env.db, 'journal_responses', {
+    const { outcome } = (await callStep(env.db, 'journal_responses', {
       tenant: env.tenant,
       run: env.runId,
       epoch: env.epoch,
       call: row,
       actions: minted.map(({ row: action }) => action),
-    });
+    })) as { outcome: string };
     stored = outcome === 'stored';
   } finally {
     if (!stored) {

@@ -1,9 +1,8 @@
 import pg from 'pg';
+import { type EncodedCall, encodeCall, type StepCall, type Steps, statementFor } from './steps.ts';
 
-/** One step of one run: the tenant, and what the call type of its SQL function names. Buffers become bytea. */
-export type StepCall = { tenant: string; run: string } & Readonly<Record<string, unknown>>;
 type Call = {
-  ask: StepCall;
+  encoded: EncodedCall;
   resolve: (row: unknown) => void;
   reject: (error: unknown) => void;
 };
@@ -45,11 +44,12 @@ export class Batches {
   }
 
   /** @returns the call's row. @throws what `pg` throws. */
-  call(name: string, ask: StepCall): Promise<unknown> {
+  async call<Name extends keyof Steps>(name: Name, ask: StepCall<Name>): Promise<unknown> {
+    const encoded = encodeCall(ask);
     const lane = this.#lanes.get(name) ?? { waiting: [], arranged: false, underWay: 0 };
     this.#lanes.set(name, lane);
     return new Promise((resolve, reject) => {
-      lane.waiting.push({ ask, resolve, reject });
+      lane.waiting.push({ encoded, resolve, reject });
       if (!lane.arranged) {
         lane.arranged = true;
         setImmediate(() => {
@@ -82,7 +82,7 @@ export class Batches {
         const { rows } = await this.#pool.query(
           statementFor(
             name,
-            calls.map(({ ask }) => ask),
+            calls.map(({ encoded }) => encoded),
           ),
         );
         answer(calls, rows);
@@ -99,7 +99,7 @@ export class Batches {
     await Promise.all(
       calls.map(async (call) => {
         try {
-          answer([call], (await this.#alone(statementFor(name, [call.ask]))).rows);
+          answer([call], (await this.#alone(statementFor(name, [call.encoded]))).rows);
         } catch (error) {
           call.reject(error);
         }
@@ -110,44 +110,6 @@ export class Batches {
 
 /** For the `options` of a batch pool's connections. */
 export const LOCK_TIMEOUT = `-c lock_timeout=${PATIENCE_MS}`;
-
-/**
- * One statement for several calls. The function is called once for each tenant, with its calls as JSON, each of which
- * carries its place as `n`; and once more where a run has a second call, for that must see what the first one did.
- * Tenants are in the same order everywhere, and the function sorts the runs, so that two batches that lock the same runs
- * do it in the same order. The statement's name says how many calls of the function it makes, so that a connection
- * prepares few.
- */
-export function statementFor(name: string, asks: readonly StepCall[]): pg.QueryConfig {
-  const places = [...asks.entries()].sort(
-    ([, { tenant: a }], [, { tenant: b }]) => Number(a > b) - Number(a < b),
-  );
-  const calls: { tenant: string; runs: Set<string>; steps: Record<string, unknown>[] }[] = [];
-  for (const [n, { tenant, ...step }] of places) {
-    let call = calls.find((other) => other.tenant === tenant && !other.runs.has(step.run));
-    if (call === undefined) {
-      call = { tenant, runs: new Set(), steps: [] };
-      calls.push(call);
-    }
-    call.runs.add(step.run);
-    call.steps.push(withBytea({ n, ...step }));
-  }
-  const text = (_: unknown, i: number) => `select * from countersign.${name}($${i * 2 + 1}, $${i * 2 + 2})`;
-  return {
-    name: `cs_${name}_${calls.length}`,
-    text: calls.map(text).join(' union all '),
-    values: calls.flatMap(({ tenant, steps }) => [tenant, JSON.stringify(steps)]),
-  };
-}
-
-function withBytea(ask: Record<string, unknown>): Record<string, unknown> {
-  return Object.fromEntries(
-    Object.entries(ask).map(([key, value]) => [
-      key,
-      Buffer.isBuffer(value) ? `\\x${value.toString('hex')}` : value,
-    ]),
-  );
-}
 
 function answer(calls: readonly Call[], rows: readonly unknown[]): void {
   const byPlace = new Map((rows as { n: number }[]).map((row) => [row.n, row]));

@@ -1,7 +1,8 @@
 import pg from 'pg';
 import { CountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
-import { Batches, LOCK_TIMEOUT, type StepCall, statementFor } from './batches.ts';
+import { Batches, LOCK_TIMEOUT } from './batches.ts';
+import { encodeCall, type StepCall, type Steps, statementFor } from './steps.ts';
 
 /** Which database role a process takes on; the migration grants each only what its job needs. */
 export type ProcessRole = 'countersign_api' | 'countersign_worker' | 'countersign_relay';
@@ -13,7 +14,7 @@ export type Queryable = {
 
 export type Database = {
   readonly pool: pg.Pool;
-  /** See `callBatched`. */
+  /** See `callStep`. */
   readonly batches: Batches;
   /**
    * Wakes whoever listens on `channel`: soon, never awaited, never an error. Not for truth: it may get lost. Calls
@@ -159,13 +160,17 @@ export async function callFunction<Row>(
  *
  * @throws as `callFunction`.
  */
-export async function callStep<Row>(db: Database | Queryable, name: string, ask: StepCall): Promise<Row> {
+export async function callStep<Name extends keyof Steps>(
+  db: Database | Queryable,
+  name: Name,
+  ask: StepCall<Name>,
+): Promise<unknown> {
   return gated(name, async () => {
     if ('batches' in db) {
-      return (await db.batches.call(name, ask)) as Row;
+      return db.batches.call(name, ask);
     }
-    const { rows } = await (db as pg.ClientBase).query(statementFor(name, [ask]));
-    return rows[0] as Row;
+    const { rows } = await (db as pg.ClientBase).query(statementFor(name, [encodeCall(ask)]));
+    return rows[0];
   });
 }
 

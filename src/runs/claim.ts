@@ -29,7 +29,8 @@ export type Claim =
   | { outcome: 'held'; waitMs: number }
   | { outcome: 'stale' | 'cannot_carry' | 'dead_lettered' | 'unknown' };
 
-type ClaimRow = LoadedRow & { outcome: Claim['outcome']; wait_ms: number | null };
+type ClaimRow = LoadedRow &
+  ({ outcome: 'held'; wait_ms: number } | { outcome: Exclude<Claim['outcome'], 'held'>; wait_ms: null });
 
 export type LoadedRow = {
   run: {
@@ -81,7 +82,7 @@ export async function claimRun(
     capabilities: Capabilities;
   },
 ): Promise<Claim> {
-  const row = await callStep<ClaimRow>(db, 'claim_runs', {
+  const row = (await callStep(db, 'claim_runs', {
     tenant: ask.tenant,
     run: ask.runId,
     wake: ask.wake,
@@ -92,9 +93,9 @@ export async function claimRun(
     workflows: ask.capabilities.workflows,
     state_schemas: ask.capabilities.stateSchemas,
     tools: ask.capabilities.tools,
-  });
+  })) as ClaimRow;
   if (row.outcome === 'held') {
-    return { outcome: 'held', waitMs: row.wait_ms ?? 1_000 };
+    return { outcome: 'held', waitMs: row.wait_ms };
   }
   if (row.outcome !== 'claimed') {
     return { outcome: row.outcome };

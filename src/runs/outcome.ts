@@ -53,7 +53,7 @@ export async function pause(
     { workflow: run.workflow, context },
     result.stateText(),
   );
-  const { status } = await callStep<{ status: string | null }>(db, 'pause_runs', {
+  const { status } = (await callStep(db, 'pause_runs', {
     tenant: run.tenant,
     run: run.runId,
     epoch: run.epoch,
@@ -64,7 +64,7 @@ export async function pause(
     approvals,
     usage: addUsage(run.usage, result.usage),
     session: change,
-  });
+  })) as { status: string | null };
   return status;
 }
 
@@ -173,7 +173,7 @@ async function finishRun(
   unstored: JournalRow[],
   change: SessionChange | null,
 ): Promise<boolean> {
-  const { finished } = await callStep<{ finished: boolean }>(db, 'finish_runs', {
+  const { finished } = (await callStep(db, 'finish_runs', {
     tenant: run.tenant,
     run: run.runId,
     epoch: run.epoch,
@@ -183,7 +183,7 @@ async function finishRun(
     usage: usage === null ? run.usage : addUsage(run.usage, usage),
     calls: unstored,
     session: change,
-  });
+  })) as { finished: boolean };
   return finished;
 }
 

@@ -47,7 +47,7 @@ async function wave(worker: string): Promise<{ rowsPerRun: number }> {
   const before = await rowsRead();
   const runs: SqlRun[] = [];
   for (let n = 0; n < RUNS; n++) {
-    const run = await startRun(db, worker);
+    const run = await startRun(db, worker, 'acme', randomUUID());
     await claim(db, run);
     await journal(db, run, [{}]);
     await pause(db, run);

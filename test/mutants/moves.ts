@@ -112,7 +112,7 @@ export async function expireIfRunning(stage: Stage, run: SqlRun): Promise<void> 
 }
 
 export async function callIntend(stage: Stage, run: SqlRun, action: SqlAction, effectiveDigest: string) {
-  const { outcome } = await callStep<{ outcome: string }>(stage.admin, 'intend_actions', {
+  const { outcome } = (await callStep(stage.admin, 'intend_actions', {
     tenant: run.tenant,
     run: run.id,
     epoch: run.epoch,
@@ -120,6 +120,6 @@ export async function callIntend(stage: Stage, run: SqlRun, action: SqlAction, e
     tool: action.tool,
     proposed_digest: action.digest,
     effective_digest: effectiveDigest,
-  });
+  })) as { outcome: string };
   return { outcome };
 }

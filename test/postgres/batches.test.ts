@@ -3,7 +3,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/postgres/index.ts';
+import { encodeCall, type StepCall, statementFor } from '../../src/postgres/steps.ts';
 import { chainFaults } from '../support/run-facts.ts';
+import { waitsForLock } from '../support/sessions.ts';
 import { approvedRun, claim, finish, intend, type SqlRun, settle, startRun } from '../support/sql-run.ts';
 import { first, openSqlStage, type SqlStage } from '../support/sql-stage.ts';
 
@@ -149,7 +151,44 @@ describe('steps of many runs at once', () => {
   });
 });
 
+it.each([
+  'journal_responses',
+  'claim_runs',
+  'intend_actions',
+  'settle_actions',
+  'pause_runs',
+  'finish_runs',
+] as const)('%s takes its runs by id, in whatever order they are named', async (name) => {
+  const [low, high] = (await started(2)).sort((a, b) => (a.id < b.id ? -1 : 1)) as [SqlRun, SqlRun];
+  await lock(low);
+  const batch = await stage.session('countersign_worker');
+  const probe = await stage.session('none');
+  const ask = { tenant: 'acme', epoch: 0, action: randomUUID(), receipt: randomUUID() };
+  const calls = [high, low].map(({ id }) => encodeCall({ ...ask, run: id } as unknown as StepCall));
+  const answer = batch.query(statementFor(name, calls)).catch((error: unknown) => error);
+  await waitsForLock(stage.admin, batch);
+  const { rows } = await probe.query(
+    'select 1 from countersign.runs where id = $1 for no key update skip locked',
+    [high.id],
+  );
+  expect(rows).toHaveLength(1);
+  await stage.endSessions();
+  await answer;
+});
+
 describe('one call of a batch', () => {
+  it('that has no JSON fails alone', async () => {
+    const runs = await started(4);
+    const broken = runs[2] as SqlRun;
+    const claims = await Promise.allSettled(
+      runs.map((run) => claim(db, run, run === broken ? { ttlMs: 1n as unknown as number } : {})),
+    );
+    expect(claims.map(({ status }) => status)).toEqual(
+      runs.map((run) => (run === broken ? 'rejected' : 'fulfilled')),
+    );
+    expect(broken.epoch).toBe(0);
+  });
+
   it('that the server refuses fails alone', async () => {
     const runs = await started(9);
     const broken = { ...(runs[4] as SqlRun), id: 'not a uuid' };

@@ -113,28 +113,6 @@ describe('B1 and B2: evidence and attempts', () => {
     expect(after.kinds.filter((kind) => kind === 'action_asked')).toEqual([]);
   });
 
-  it('a receipt that names the run which a restart has replaced still finds its action', async () => {
-    const run = await provenAbsent(stage);
-    const newRun = crypto.randomUUID();
-    const [restarted] = await callFunction<{ outcome: string }>(admin, 'restart_run', [
-      run.tenant,
-      run.id,
-      1,
-      newRun,
-      '1',
-      Buffer.from('sealed'),
-      '[]',
-      'olga',
-      'a better prompt',
-    ]);
-    expect(restarted?.outcome).toBe('restarted');
-    const late = await settle(admin, run, first(run), { attempt: 1, outcome: 'succeeded' });
-    expect(late.outcome).toBe('settled');
-    const after = await facts(admin, { ...run, id: newRun });
-    expect(after.actions[0]).toMatchObject({ state: 'succeeded' });
-    expect(after.kinds).toContain('contradiction');
-  });
-
   it('an absence asked before the attempt’s grace has passed proves nothing', async () => {
     const run = await approvedRun(admin, worker, [
       { sendWithinMs: 10, callTimeoutMs: 10, settlesWithinMs: 3_600_000 },

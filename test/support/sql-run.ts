@@ -75,9 +75,16 @@ export { openSession } from './sessions.ts';
 
 const SCHEMAS = ['input/1', 'state/1'];
 
-export async function startRun(db: Db, worker: string, tenant = 'acme'): Promise<SqlRun> {
+export async function startRun(db: Db, worker: string, tenant = 'acme', session?: string): Promise<SqlRun> {
   const [workflow = '', version] = SQL_WORKFLOW.split('@');
-  const { runId } = await start(db, keys, { tenant, workflow, version, input: 'go', requestedBy: 'tester' });
+  const { runId } = await start(db, keys, {
+    tenant,
+    workflow,
+    version,
+    input: 'go',
+    requestedBy: 'tester',
+    ...(session === undefined ? {} : { session }),
+  });
   return { tenant, id: runId, worker, epoch: 0, wake: 1, actions: [] };
 }
 
@@ -143,13 +150,13 @@ export async function journal(
     };
   });
   const call = { path: '', n, request_digest: 'd', sealed: NOISE.toString('base64'), usage: {} };
-  const { outcome } = await callStep<{ outcome: string }>(db, 'journal_responses', {
+  const { outcome } = (await callStep(db, 'journal_responses', {
     tenant: run.tenant,
     run: run.id,
     epoch,
     call,
     actions: rows,
-  });
+  })) as { outcome: string };
   return outcome;
 }
 
@@ -162,7 +169,7 @@ export async function pause(
   number = 1,
 ): Promise<string | null> {
   const approvals = run.actions.map((action, index) => approvalOf(action, options[index]));
-  const { status } = await callStep<{ status: string | null }>(db, 'pause_runs', {
+  const { status } = (await callStep(db, 'pause_runs', {
     tenant: run.tenant,
     run: run.id,
     epoch,
@@ -172,11 +179,12 @@ export async function pause(
     manifest: [TOOL],
     approvals,
     usage: {},
-  });
+    session: null,
+  })) as { status: string | null };
   return status;
 }
 
-function approvalOf(action: SqlAction, options: ActionOptions = {}) {
+export function approvalOf(action: SqlAction, options: ActionOptions = {}) {
   return {
     id: action.approvalId,
     action_id: action.id,
@@ -221,6 +229,12 @@ export async function pausedRun(
   await journal(admin, run, wanted);
   await pause(admin, run, wanted);
   run.wake = 2;
+  await showApprovals(admin, run);
+  return run;
+}
+
+/** Shows a person what is asked of them: who decides names the fingerprint. */
+export async function showApprovals(admin: Database, run: SqlRun): Promise<void> {
   const shown = await admin.pool.query<{ id: string; fingerprint: string }>(
     'select id, fingerprint from countersign.approvals where run_id = $1',
     [run.id],
@@ -228,7 +242,6 @@ export async function pausedRun(
   for (const action of run.actions) {
     action.fingerprint = shown.rows.find(({ id }) => id === action.approvalId)?.fingerprint ?? '';
   }
-  return run;
 }
 
 /** A run whose actions are approved, held by its worker: the next thing is intend. */
@@ -334,14 +347,17 @@ export async function release(
 }
 
 export async function finish(db: Db, run: SqlRun, epoch = run.epoch): Promise<boolean> {
-  const { finished } = await callStep<{ finished: boolean }>(db, 'finish_runs', {
+  const { finished } = (await callStep(db, 'finish_runs', {
     tenant: run.tenant,
     run: run.id,
     epoch,
     status: 'completed',
     sealed_output: NOISE,
+    reason: null,
     usage: {},
-  });
+    calls: [],
+    session: null,
+  })) as { finished: boolean };
   return finished;
 }
 
