@@ -3,7 +3,7 @@
 -- Each protocol step is one function, so that it is one round trip and one transaction: it names the tenant,
 -- locks the run row first (lock order: run, approvals by id, actions by id, outbox), and only then compares
 -- epochs, states and times, by clock_timestamp(). A fence is that locked row.
--- The steps of every resume take calls for several runs of a tenant at once, for most of what a statement costs it costs
+-- Claim, intend, settle and finish take calls for several runs of a tenant at once, for most of what a statement costs it costs
 -- once however many rows it touches: they lock all the runs, read once, decide call by call, and write what was decided
 -- at the end. Each run is in p_calls at most once. What is rare is done where it is decided, by the functions for one run.
 -- They name the keys of runs and actions twice, as a join and as an array: a planner that believes the table is small

@@ -3,7 +3,7 @@
 -- Journal: one model response and the actions it asks for, in one statement, before the runner acts on either.
 -- The action id, minted here, is the operation key for ever. outcome: stored | exists (a double won) | fenced.
 create function journal_response(p_tenant text, p_run uuid, p_epoch integer, p_call jsonb, p_actions jsonb)
-returns text language plpgsql set search_path = countersign, pg_temp
+returns text language plpgsql
 as $$
 declare
   r runs;

@@ -34,7 +34,7 @@ $$;
 -- its checkpoint is stored. Returns the status after; null: fenced.
 create function pause_run(p_tenant text, p_run uuid, p_epoch integer, p_number integer, p_sealed bytea, p_state_schema text,
   p_manifest text[], p_approvals jsonb, p_usage jsonb, p_session jsonb)
-returns text language plpgsql set search_path = countersign, pg_temp
+returns text language plpgsql
 as $$
 declare
   r runs;

@@ -1,5 +1,5 @@
 import pg from 'pg';
-import { type EncodedCall, encodeCall, type StepCall, type Steps, statementFor } from './steps.ts';
+import { type EncodedCall, encodeCall, rowOf, type StepCall, type Steps, statementFor } from './steps.ts';
 
 type Call = {
   encoded: EncodedCall;
@@ -85,7 +85,10 @@ export class Batches {
             calls.map(({ encoded }) => encoded),
           ),
         );
-        answer(calls, rows);
+        const answers = calls.map((_, n) => rowOf(rows, n));
+        calls.forEach(({ resolve }, n) => {
+          resolve(answers[n]);
+        });
         return;
       } catch (error) {
         if (!wasRolledBack(error)) {
@@ -97,31 +100,17 @@ export class Batches {
       }
     }
     await Promise.all(
-      calls.map(async (call) => {
-        try {
-          answer([call], (await this.#alone(statementFor(name, [call.encoded]))).rows);
-        } catch (error) {
-          call.reject(error);
-        }
-      }),
+      calls.map(({ encoded, resolve, reject }) =>
+        this.#alone(statementFor(name, [encoded]))
+          .then(({ rows }) => rowOf(rows, 0))
+          .then(resolve, reject),
+      ),
     );
   }
 }
 
 /** For the `options` of a batch pool's connections. */
 export const LOCK_TIMEOUT = `-c lock_timeout=${PATIENCE_MS}`;
-
-function answer(calls: readonly Call[], rows: readonly unknown[]): void {
-  const byPlace = new Map((rows as { n: number }[]).map((row) => [row.n, row]));
-  for (const [n, { resolve, reject }] of calls.entries()) {
-    const row = byPlace.get(n);
-    if (row === undefined) {
-      reject(new Error('a protocol step gave no row'));
-    } else {
-      resolve(row);
-    }
-  }
-}
 
 /**
  * Did the server itself say no to the statement? Then its transaction is rolled back. Codes that may come with the end

@@ -2,7 +2,7 @@ import pg from 'pg';
 import { CountersignError } from '../errors.ts';
 import { gate } from '../failpoints.ts';
 import { Batches, LOCK_TIMEOUT } from './batches.ts';
-import { encodeCall, type StepCall, type Steps, statementFor } from './steps.ts';
+import { encodeCall, rowOf, type StepCall, type Steps, statementFor } from './steps.ts';
 
 /** Which database role a process takes on; the migration grants each only what its job needs. */
 export type ProcessRole = 'countersign_api' | 'countersign_worker' | 'countersign_relay';
@@ -170,7 +170,7 @@ export async function callStep<Name extends keyof Steps>(
       return db.batches.call(name, ask);
     }
     const { rows } = await (db as pg.ClientBase).query(statementFor(name, [encodeCall(ask)]));
-    return rows[0];
+    return rowOf(rows, 0);
   });
 }
 

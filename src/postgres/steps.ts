@@ -101,3 +101,12 @@ export function statementFor(
     values: calls.flatMap(({ tenant, steps }) => [tenant, `[${steps.join(',')}]`]),
   };
 }
+
+/** @returns the answer to the call at place `n` of a statement. */
+export function rowOf(rows: readonly unknown[], n: number): unknown {
+  const row = (rows as readonly { n: number }[]).find((each) => each.n === n);
+  if (row === undefined) {
+    throw new Error('a protocol step gave no row');
+  }
+  return row;
+}
